@@ -108,6 +108,7 @@ def summarise(journal: Journal) -> RankSummary:
         **_standing(journal),
         sites=_sites(journal),
         memory=_memory(journal),
+        peak_memory_bytes=_peak_memory_bytes(journal),
         gpu=_gpu(journal),
         xids=[] if _text(journal, "device.type") == "cpu" else list(devices.xids(journal))[-MAX_SENTENCES:],
         batch_samples=_number(journal, "loader.batch_size"),
@@ -170,6 +171,12 @@ def _memory(journal: Journal) -> dict[str, float]:
             if value is not None:
                 found[said.format(sample.subject)] = value
     return found
+
+
+def _peak_memory_bytes(journal: Journal) -> float | None:
+    name = "rss_bytes" if _text(journal, "device.type") == "cpu" else "allocated_peak_bytes"
+    values = (sample.values.get(name) for sample in journal.samples if sample.subject not in ("workers", "children"))
+    return max((value for value in values if value is not None), default=None)
 
 
 def _gpu(journal: Journal) -> RankGpu | None:

@@ -147,6 +147,8 @@ def rank_times(
                 slowest_ratio=float(slowest[at]),
                 period_ms=float(host.periods_ms[at]),
                 phases_ms={phase: float(medians[at]) for phase, medians in host.medians_ms.items()},
+                batch_samples=ranks[rank].batch_samples,
+                peak_memory_bytes=ranks[rank].peak_memory_bytes,
             )
             for at, rank in enumerate(columns)
         ),

@@ -229,10 +229,10 @@ def _check(options: Namespace) -> None:
             raise ArgumentError(
                 "--ncu", str(options.ncu), f"not be combined with --{alone[0]}", "Call gpuprof trace twice."
             )
-        if options.table and not {"kernels", "all"} & set(options.table):
+        if options.table and not {"kernels", "roofline", "all"} & set(options.table):
             raise ArgumentError("--ncu", str(options.ncu), "be printed in a table", "Add kernels to --table.")
         if not (options.table or options.all or options.analysis):
-            options.table = ["kernels"]
+            options.table = ["kernels", "roofline"]
     if options.compare and len(files) != 2:
         raise ArgumentError("--compare", len(files), "be given two files", "Name the trace before and the one after.")
     if options.perfetto and len(files) > 1:

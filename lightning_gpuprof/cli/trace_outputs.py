@@ -71,12 +71,7 @@ def analysis(
     """
     names = {one.get("name") for one in linked.trace.about.device_properties}
     fitting = ceilings if ceilings is not None and ceilings.device in names else None
-    found = analyse(linked, only=only, ceilings=fitting)
-    if measured and found.kernels is not None:
-        from lightning_gpuprof.trace.nsight_compute import with_measured
-
-        found = replace(found, kernels=with_measured(found.kernels, measured))
-    return found
+    return analyse(linked, only=only, ceilings=fitting, counters=measured)
 
 
 def measured_kernels(path: Path) -> Sequence[MeasuredKernel]:

@@ -71,6 +71,10 @@ class RankRow(msgspec.Struct, kw_only=True, frozen=True):
     """Median of each phase that took any time on any rank."""
     excess_ms: float
     """Median of its own time minus that of the others; its own is what needs no other rank."""
+    samples_per_s: float | None = None
+    """Samples of its batch over its median step time."""
+    peak_memory_bytes: float | None = None
+    """Most that torch allocated on its GPU at a time, or that its process held on a CPU."""
 
 
 class Ranks(msgspec.Struct, kw_only=True, frozen=True):

@@ -252,6 +252,10 @@ class Metrics(Measured, frozen=True, kw_only=True):
                     period_ms=one.period_ms,
                     phases_ms=dict(one.phases_ms),
                     excess_ms=one.excess_ms,
+                    samples_per_s=1e3 * one.batch_samples / one.period_ms
+                    if one.batch_samples and one.period_ms
+                    else None,
+                    peak_memory_bytes=one.peak_memory_bytes,
                 )
                 for one in found.ranks
             ),

@@ -48,6 +48,15 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     """Median."""
     phases_ms: Mapping[Phase, float] = msgspec.field(default_factory=dict)
     """Median of each phase that took any time on any rank."""
+    batch_samples: float | None = None
+    """Samples of a step; None: not known."""
+    peak_memory_bytes: float | None = None
+    """As in its summary."""
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Of its median step; None: not known."""
+        return 1e3 * self.batch_samples / self.period_ms if self.batch_samples and self.period_ms else None
 
 
 class LateRanks(msgspec.Struct, frozen=True, kw_only=True):

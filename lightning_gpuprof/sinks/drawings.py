@@ -5,6 +5,7 @@ The tab draws the same numbers with Plotly, where they can be zoomed.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
@@ -167,22 +168,34 @@ def spread_svg(figure: SpreadFigure) -> str:
 def heat_html(figure: HeatFigure) -> str:
     """Ranks by phases as a table whose cells have the colour of the difference from the median rank."""
     most = max((abs(v or 0.0) for row in figure.apart_ms for v in row), default=0.0) or 1.0
+    others = {title: _apart(values) for title, values in figure.others.items()}
     known = {words_of(phase): said for phase, said in PHASE_TERMS.items()}
     head = "".join(
         f'<th scope="col" class="n">{term(name, known.get(name, "time of the rank, ms"))}</th>'
         for name in figure.columns
     )
+    head += "".join(f'<th scope="col" class="n">{escape(title)}</th>' for title in others)
     rows = []
-    for rank, times, apart in zip(figure.ranks, figure.ms, figure.apart_ms, strict=True):
+    for at, (rank, times, apart) in enumerate(zip(figure.ranks, figure.ms, figure.apart_ms, strict=True)):
+        values = [(ms, (d or 0.0) / most) for ms, d in zip(times, apart, strict=True)]
+        values += [(figure.others[title][at], ratios[at]) for title, ratios in others.items()]
         cells = "".join(
-            f'<td class="n" style="background:color-mix(in srgb, var(--{"more" if (d or 0) > 0 else "less"}) '
-            f'{100 * abs(d or 0.0) / most:.0f}%, transparent)">{significant(ms)}</td>'
-            for ms, d in zip(times, apart, strict=True)
+            f'<td class="n" style="background:color-mix(in srgb, var(--{"more" if ratio > 0 else "less"}) '
+            f'{100 * abs(ratio):.0f}%, transparent)">{significant(value)}</td>'
+            for value, ratio in values
         )
         rows.append(f'<tr><th scope="row">{escape(rank)}</th>{cells}</tr>\n')
     top = f'<thead><tr><th scope="col"><span class="hidden">rank</span></th>{head}</tr></thead>'
     area = scrolling("Ranks by phase, ms")
     return f'{area}<table class="heat">{top}\n<tbody>{"".join(rows)}</tbody></table></div>\n'
+
+
+def _apart(values: Sequence[float | None]) -> list[float]:
+    """Differences from the median, over the largest of them, or over a tenth of the median: noise has no colour."""
+    known = [value for value in values if value is not None]
+    usual = statistics.median(known)
+    most = max(0.1 * abs(usual), *(abs(value - usual) for value in known)) or 1.0
+    return [0.0 if value is None else (value - usual) / most for value in values]
 
 
 def roofline_svg(figure: Any) -> str:

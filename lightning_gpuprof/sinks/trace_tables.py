@@ -113,9 +113,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("memory_modules", "Memory", "memory", (memory.module_table,), parts=_devices),
     Entry("memory_pieces", "Memory", "memory", (memory.piece_table,), parts=_devices, lengthened=True),
     Entry("kernel_classes", "Kernels", "kernels", (kernels.class_table,), shown=True),
-    Entry(
-        "kernels", "Kernels", "kernels", (kernels.kernel_table, kernels.measured_tables), shown=True, lengthened=True
-    ),
+    Entry("kernels", "Kernels", "kernels", (kernels.kernel_table,), shown=True, lengthened=True),
     Entry("kernel_steps", "Kernels", "by_step", (by_step.kernel_step_table,)),
     Entry("kernel_activity", "Kernels", "kernels", (kernels.activity_table, kernels.origin_table)),
     Entry(

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.kernels import MeasuredKernel
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
 from lightning_gpuprof.trace.analyses.calls.streams import streams_of
@@ -34,6 +36,7 @@ from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.analyses.timeline.timeline import timeline
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
+from lightning_gpuprof.trace.nsight_compute import by_kernel, with_measured
 from lightning_gpuprof.trace.reader import Trace, trim_heap
 
 DEBUG_VARIABLE = "GPUPROF_DEBUG"
@@ -55,6 +58,7 @@ def analyse(
     *,
     only: Collection[str] | None = None,
     ceilings: MeasuredCeilings | None = None,
+    counters: Sequence[MeasuredKernel] = (),
     timings: dict[str, float] | None = None,
 ) -> TraceAnalysis:
     """Compute everything, or some of it.
@@ -63,6 +67,7 @@ def analyse(
         trace: What was recorded. Without frames of Python functions there are no source lines.
         only: Names of the wanted analyses, fields of :class:`TraceAnalysis`; default: all.
         ceilings: What a device of the same kind was measured to do; the roofline has them beside the data sheet's.
+        counters: What Nsight Compute measured of the same kernels.
         timings: Gets the seconds that each analysis took, by its name.
 
     Returns:
@@ -73,19 +78,20 @@ def analyse(
     """
     linked = trace if isinstance(trace, LinkedTrace) else LinkedTrace(trace)
     trace = linked.trace
+    measured = _measured(trace, counters)
     parts: dict[str, Callable[[LinkedTrace], object]] = {
         "health": health_of,
         "idle": idle_times,
         "streams": streams_of,
         "api_tables": api_tables,
-        "kernels": kernels,
+        "kernels": (lambda linked: with_measured(kernels(linked), measured)) if measured else kernels,
         "communication": communication_of,
         "operators": operators,
         "step_trace": step_trace,
         "by_step": by_step,
         "memory": memory,
         "timeline": timeline,
-        "roofline": partial(roofline, measured=ceilings),
+        "roofline": partial(roofline, measured=ceilings, counters=measured),
         "attribution": attribution,
         "sync_points": sync_points,
     }
@@ -115,6 +121,12 @@ def analyse(
         problems=tuple(problems),
         **found,  # type: ignore[arg-type]
     )
+
+
+def _measured(trace: Trace, counters: Sequence[MeasuredKernel]) -> dict[str, MeasuredKernel]:
+    if not counters:
+        return {}
+    return by_kernel((trace.names[name] for name in np.unique(trace.kernel.name).tolist()), counters)
 
 
 ROWS = 20

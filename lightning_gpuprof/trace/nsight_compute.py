@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from lightning_gpuprof.errors import TraceError
-from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow, MeasuredKernel
+from lightning_gpuprof.model.trace.kernels import KernelFacts, MeasuredKernel
 
 _NAME = "Kernel Name"
 _HOW = "Print it with: ncu --csv --page raw --import FILE.ncu-rep > FILE.csv"
@@ -67,22 +67,29 @@ def read_ncu(path: Path) -> tuple[MeasuredKernel, ...]:
     )
 
 
-def with_measured(found: KernelFacts, measured: Sequence[MeasuredKernel]) -> KernelFacts:
-    """Kernels with what ncu measured of those of the same name, or else of a function that both know once.
+def by_kernel(names: Iterable[str], measured: Sequence[MeasuredKernel]) -> dict[str, MeasuredKernel]:
+    """What ncu measured of kernels of the same name, or else of a function that both know once.
+
+    Args:
+        names: Of the kernels of a trace.
+        measured: What ncu measured.
+    """
+    functions = {name: function_of(name) for name in names}
+    by_name = {one.name: one for one in measured}
+    known, counted = Counter(functions.values()), Counter(function_of(one.name) for one in measured)
+    by_function = {name: one for one in measured if counted[name := function_of(one.name)] == known[name] == 1}
+    found = ((name, by_name.get(name) or by_function.get(function)) for name, function in functions.items())
+    return {name: one for name, one in found if one is not None}
+
+
+def with_measured(found: KernelFacts, measured: Mapping[str, MeasuredKernel]) -> KernelFacts:
+    """Kernels beside what ncu measured of them.
 
     Args:
         found: The kernels of a trace.
-        measured: What ncu measured.
+        measured: By name, see :func:`by_kernel`.
     """
-    by_name = {one.name: one for one in measured}
-    known = Counter(function_of(row.name) for row in found.kernels)
-    counted = Counter(function_of(one.name) for one in measured)
-    by_function = {name: one for one in measured if counted[name := function_of(one.name)] == known[name] == 1}
-
-    def joined(row: KernelRow) -> KernelRow:
-        return replace(row, measured=by_name.get(row.name) or by_function.get(function_of(row.name)))
-
-    return replace(found, kernels=tuple(map(joined, found.kernels)))
+    return replace(found, kernels=tuple(replace(row, measured=measured.get(row.name)) for row in found.kernels))
 
 
 def function_of(kernel: str) -> str:

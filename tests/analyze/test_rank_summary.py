@@ -17,7 +17,7 @@ from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal
 from lightning_gpuprof.analyze.rank_notices import of_others
 from lightning_gpuprof.analyze.rank_summary import Unended, left_by, other_ranks, summarise, summary_path
 from lightning_gpuprof.job_ranks import job_ranks
-from lightning_gpuprof.model.journal import Footer, Header, Notice, WindowRecord
+from lightning_gpuprof.model.journal import Conditions, Footer, Header, Notice, Sample, WindowRecord
 from lightning_gpuprof.model.packing import Ints
 from lightning_gpuprof.model.rank_summary import MAX_STEPS, RankSummary, StepTable, drawn
 from lightning_gpuprof.model.rank_times import RankTimes
@@ -37,6 +37,24 @@ def test_a_summary_is_small_whatever_the_length_of_the_run(n: int) -> None:
     one = replace(one, device=DeviceColumns(batch=measured, charged=charged))
     assert (summarise(one).longest is None) == (n == 200)
     assert len(msgspec.json.encode(summarise(one))) < 30_000
+
+
+def test_the_table_of_ranks_has_the_memory_and_the_speed_of_each(tmp_path: Path) -> None:
+    for rank in range(2):
+        with write_rank(tmp_path, rank, 2).open("ab") as file:
+            for gib in (1, 2 * rank + 2, 1):
+                values: dict[str, float | None] = {"rss_bytes": gib * 2.0**30}
+                found = Sample(source="host", subject="process", t_ns=11 * 10**9 + gib, values=values)
+                file.write(msgspec.json.encode(found) + b"\n")
+            file.write(msgspec.json.encode(Conditions(values={"loader.batch_size": 12})) + b"\n")
+    ranks = load_report(tmp_path).ranks
+    assert ranks is not None
+    assert [row.peak_memory_bytes for row in ranks.rows] == [2 * 2**30, 4 * 2**30]
+    assert [row.samples_per_s for row in ranks.rows] == [pytest.approx(200), pytest.approx(200)]  # 12 in 60 ms
+    on_gpu = replace(read_journal(tmp_path / "rank0.jsonl"), conditions={"device.type": "cuda"})
+    assert summarise(on_gpu).peak_memory_bytes is None
+    allocated = Sample(source="memory", subject="gpu0 forward", t_ns=1, values={"allocated_peak_bytes": 7e9})
+    assert summarise(replace(on_gpu, samples=[*on_gpu.samples, allocated])).peak_memory_bytes == 7e9
 
 
 def test_a_short_run_is_in_its_summary_whole() -> None:

@@ -100,6 +100,8 @@ def test_what_ncu_measured_is_in_the_table_of_kernels(
     assert row["measured"]["l2_hit_ratio"] == 0.125
     assert "Print it with: ncu --csv --page raw" in refused("trace", trace, "--ncu", trace)
     assert "not be combined with --json" in refused("trace", trace, "--ncu", counters, "--json")
+    assert "Operators under the roofline" not in printed("trace", trace, "--ncu", counters, "--table", "kernels")
+    assert "L2 hits" not in printed("trace", trace, "--ncu", counters, "--table", "roofline")
     assert "Add kernels to --table" in refused("trace", trace, "--ncu", counters, "--table", "idle")
 
 

@@ -1,6 +1,7 @@
 """The numbers behind the page's figure."""
 
 import math
+import re
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ import sample_report
 
 from lightning_gpuprof.sinks import figures
 from lightning_gpuprof.sinks.curve_figure import curve_figure
+from lightning_gpuprof.sinks.drawings import heat_html
 from lightning_gpuprof.sinks.figures import spread_figure, step_figure
 from lightning_gpuprof.sinks.rank_tables import heat_figure
 from lightning_gpuprof.sinks.views import over_run
@@ -78,6 +80,29 @@ def test_ranks_are_held_against_the_median_rank() -> None:
     wait = figure.columns.index("waiting for data")
     assert [row[wait] for row in figure.ms] == [2.0, 2.0, 8.0]
     assert [row[wait] for row in figure.apart_ms] == [0.0, 0.0, 6.0]
+
+
+def test_memory_and_speed_of_each_rank_stand_beside_its_phases() -> None:
+    found = sample_report.ranks(3)
+    assert heat_figure(found).others == {}
+    rows = tuple(
+        msgspec.structs.replace(row, samples_per_s=100.0, peak_memory_bytes=bytes)
+        for row, bytes in zip(found.rows, (2**31, 2**31, 2**33), strict=True)
+    )
+    figure = heat_figure(msgspec.structs.replace(found, rows=rows))
+    assert figure.others == {"samples/s": [100, 100, 100], "peak memory GiB": [2, 2, 8]}
+    cells = re.findall(r"var\(--(\w+)\) (\d+)%, transparent\)\">([^<]+)</td>", heat_html(figure))
+    assert [cells[at] for at in range(len(cells)) if at % (len(cells) // 3) == len(cells) // 3 - 1] == [
+        ("less", "0", "2"),
+        ("less", "0", "2"),
+        ("more", "100", "8"),
+    ]
+    unknown = (*rows[:2], msgspec.structs.replace(rows[2], peak_memory_bytes=None))
+    assert heat_figure(msgspec.structs.replace(found, rows=unknown)).others["peak memory GiB"] == [2, 2, None]
+    many = sample_report.ranks(64, per_host=8)
+    rows = tuple(msgspec.structs.replace(row, peak_memory_bytes=row.rank * 2.0**30) for row in many.rows)
+    of_hosts = heat_figure(msgspec.structs.replace(many, rows=rows))
+    assert of_hosts.others["peak memory GiB"][of_hosts.ranks.index("node1, 8 ranks")] == 11.5
 
 
 def test_many_ranks_are_the_latest_ones_and_hosts() -> None:

@@ -147,6 +147,19 @@ def test_area_of_a_marker_is_its_device_time_and_kinds_differ_in_shape() -> None
     assert product["marker"]["color"] != addition["marker"]["color"]
 
 
+def test_a_measured_intensity_moves_the_marker_and_stands_beside_the_bound() -> None:
+    measured = msgspec.structs.replace(MM, measured_bytes_per_call=5e8, measured_flops_per_byte=274.0)
+    found = msgspec.structs.replace(FULL, rows=(measured, ADD))
+    marker = drawn(found)["data"][1]
+    assert marker["x"] == [274]
+    assert "274 FLOP per byte as measured by ncu, 1,370 by the inputs" in marker["text"][0]
+    table = roofline_table(found)
+    titles = [column.title for column in table.columns]
+    assert titles[titles.index("FLOP/B") + 1] == "FLOP/B (ncu)"
+    assert [row[titles.index("FLOP/B (ncu)")].text for row in table.rows] == ["274", "-"]
+    assert "FLOP/B (ncu)" not in [column.title for column in roofline_table(FULL).columns]
+
+
 def test_what_has_no_share_is_hollow_and_copies_have_no_place() -> None:
     impossible = msgspec.structs.replace(MM, faster_than="compute", ceiling_ratio=None)
     data = drawn(msgspec.structs.replace(FULL, rows=(impossible, MM, COPY)))["data"]

@@ -7,9 +7,9 @@ import pytest
 from recorded_traces import recorded_trace
 
 from lightning_gpuprof.errors import TraceError
-from lightning_gpuprof.sinks.window_tables.kernels import measured_tables
+from lightning_gpuprof.sinks.window_tables.kernels import kernel_table
 from lightning_gpuprof.trace.analysis import analyse
-from lightning_gpuprof.trace.nsight_compute import function_of, read_ncu, with_measured
+from lightning_gpuprof.trace.nsight_compute import by_kernel, function_of, read_ncu, with_measured
 
 _COMMON = '"ID","Process ID","Kernel Name","Stream","Block Size","Grid Size"'
 _HITS = '"l1tex__t_sector_hit_rate.pct","lts__t_sector_hit_rate.pct"'
@@ -43,21 +43,24 @@ def test_counters_of_every_version_are_averages_over_the_launches(version: str, 
 def test_what_was_measured_stands_beside_the_estimate_in_the_table_of_kernels(tmp_path: Path) -> None:
     found = analyse(recorded_trace("h100_bert_small.json.gz"), only=("kernels",)).kernels
     assert found is not None
+    names = {row.name for row in found.kernels}
     known = Counter(function_of(row.name) for row in found.kernels)
     heaviest = next(row.name for row in found.kernels if known[function_of(row.name)] == 1)
     of_several = next(row.name for row in found.kernels if known[function_of(row.name)] > 1)
-    assert not measured_tables(found)
+    assert "ncu occ." not in [column.title for column in kernel_table(found).columns]
     path = tmp_path / "ncu.csv"
     path.write_text(VERSIONS["2024"].replace("NAME", function_of(heaviest)))  # --print-kernel-base function
-    joined = with_measured(found, read_ncu(path))
+    joined = with_measured(found, by_kernel(names, read_ncu(path)))
     assert {row.name for row in joined.kernels if row.measured} == {heaviest}
-    (table,) = measured_tables(joined)
+    table = kernel_table(joined)
     titles = [column.title for column in table.columns]
-    assert titles.index("occupancy") == titles.index("est. occ.") + 1
+    assert titles[1:7] == ["occ.", "ncu occ.", "L1 hits", "L2 hits", "DRAM", "DRAM rate"]
+    (measured,) = (row for row in table.rows if row[6].text != "-")
+    assert [cell.text for cell in measured[2:7]] == ["50.0 %", "30.0 %", "50.0 %", "2.86 MiB", "150"]
     path.write_text(VERSIONS["2024"].replace("NAME", of_several))
-    assert [row.name for row in with_measured(found, read_ncu(path)).kernels if row.measured] == [of_several]
+    assert list(by_kernel(names, read_ncu(path))) == [of_several]
     path.write_text(VERSIONS["2024"].replace("NAME", function_of(of_several)))
-    assert not any(row.measured for row in with_measured(found, read_ncu(path)).kernels), "one of several templates"
+    assert not by_kernel(names, read_ncu(path)), "one of several templates"
 
 
 @pytest.mark.parametrize(

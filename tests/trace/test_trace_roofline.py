@@ -8,6 +8,7 @@ import pytest
 from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span
 
+from lightning_gpuprof.model.trace.kernels import MeasuredKernel
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings, Roofline
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
@@ -67,6 +68,32 @@ def test_a_product_is_held_against_the_peak_of_its_type() -> None:
     assert row.ceiling_flops_per_s == pytest.approx(BF16)
     assert row.ceiling_ratio == pytest.approx(2 * FLOPS / BF16 / 500e-6)
     assert (row.bound, row.faster_than) == ("compute", None)
+
+
+def counted(dram_bytes: float | None) -> MeasuredKernel:
+    return MeasuredKernel(
+        name="k",
+        launches=1,
+        duration_us=1.0,
+        occupancy_ratio=None,
+        l1_hit_ratio=None,
+        l2_hit_ratio=None,
+        dram_bytes=dram_bytes,
+    )
+
+
+def test_bytes_that_ncu_measured_stand_in_for_the_least_that_shapes_allow() -> None:
+    events = [*product(0, 1, 200), *product(100, 2, 300)]
+    (row,) = roofline(linked(events), counters={"nvjet_tst_128x256": counted(100 * MOVED)}).rows
+    assert (row.bytes_per_call, row.flops_per_byte) == (MOVED, FLOPS / MOVED)
+    assert (row.measured_bytes_per_call, row.measured_flops_per_byte) == (100 * MOVED, FLOPS / (100 * MOVED))
+    assert row.intensity == row.measured_flops_per_byte
+    assert row.bytes_per_s == pytest.approx(200 * MOVED / 500e-6)
+    assert (row.bound, row.faster_than) == ("memory", "memory")
+    least = roofline(linked([*events, *launch(6, 3, 1, "helper")]), counters={"nvjet_tst_128x256": counted(MOVED)})
+    assert [one.measured_bytes_per_call for one in least.rows] == [None], "one of its kernels was not measured"
+    (row,) = roofline(linked(events), counters={"nvjet_tst_128x256": counted(None)}).rows
+    assert (row.measured_flops_per_byte, row.bound) == (None, "compute")
 
 
 def test_an_elementwise_operator_is_held_against_the_bandwidth() -> None:

@@ -36,6 +36,10 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
     bytes_per_call: float | None
     flops_per_byte: float | None
     """Arithmetic intensity; an upper bound as far as more is moved than must be."""
+    measured_bytes_per_call: float | None = None
+    """Of DRAM, by Nsight Compute, with which caches are empty; None unless it measured all kernels of the row. Rates,
+    ceiling and bound then are of these bytes."""
+    measured_flops_per_byte: float | None = None
     device_us: float
     """Of all work on the device that was launched inside."""
     device_average_us: float
@@ -55,6 +59,11 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
     algorithm: str | None = None
     """``Winograd`` or ``FFT`` by the kernels' names: they do fewer FLOPs than the formula counts, so no ceiling
     applies."""
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs per byte: as measured, else by the shapes of inputs."""
+        return self.measured_flops_per_byte or self.flops_per_byte
 
 
 class Rate(msgspec.Struct, kw_only=True, frozen=True):

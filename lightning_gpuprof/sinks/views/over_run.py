@@ -46,9 +46,11 @@ def ranks(report: Report) -> str:
         if len(drawn.ranks) == len(found.rows)
         else (" Above are the ranks that take longest on their own, below hosts by the median of their ranks.")
     )
+    beside = f", of {' and '.join(drawn.others)} in their own column" if drawn.others else ""
     lead = (
         f"<p>{several}: medians in ms, over the {count(found.steps)} steps that are steady on all of them. The colour "
-        f"is the difference from the median rank; a late rank shows in the others as {words_of('sync')}.{folded}</p>\n"
+        f"is the difference from the median rank{beside}; a late rank shows in the others "
+        f"as {words_of('sync')}.{folded}</p>\n"
         f"{absent}{heat_html(drawn)}"
     )
     table = rank_tables.rank_table(found)

@@ -45,11 +45,11 @@ def roofline_figure(roofline: Roofline) -> dict[str, Json] | None:
     Returns:
         ``{"data": […], "layout": {…}}``, or None if no operator has an intensity.
     """
-    rows = [row for row in roofline.rows if row.flops_per_byte and row.flops_per_s][:MAX_MARKERS]
+    rows = [row for row in roofline.rows if row.intensity and row.flops_per_s][:MAX_MARKERS]
     if not rows:
         return None
-    left = _DECADE ** math.floor(math.log10(min(row.flops_per_byte or 1.0 for row in rows)) - 0.1)
-    right = _DECADE ** math.ceil(math.log10(max(row.flops_per_byte or 1.0 for row in rows)) + 0.1)
+    left = _DECADE ** math.floor(math.log10(min(row.intensity or 1.0 for row in rows)) - 0.1)
+    right = _DECADE ** math.ceil(math.log10(max(row.intensity or 1.0 for row in rows)) + 0.1)
     if roofline.bytes_per_s:
         ridges = [ceiling.flops_per_s / roofline.bytes_per_s for ceiling in roofline.ceilings]
         right = max([right, *(3 * ridge for ridge in ridges)])
@@ -107,7 +107,7 @@ def _markers(rows: Sequence[RooflineRow]) -> list[Json]:
                 "type": "scatter",
                 "mode": "markers",
                 "name": kind,
-                "x": [row.flops_per_byte for row in own],
+                "x": [row.intensity for row in own],
                 "y": [row.flops_per_s for row in own],
                 "text": [_hover(row) for row in own],
                 "hovertemplate": "%{text}<extra></extra>",
@@ -137,6 +137,9 @@ def _hover(row: RooflineRow) -> str:
         f"{flops(row.flops_per_call)} per call",
         f"{TFLOPS(row.flops_per_s)} TFLOP/s, {GB_PER_S(row.bytes_per_s)} GB/s",
     ]
+    if row.measured_flops_per_byte is not None:
+        measured, most = (numbers.significant(one) for one in (row.measured_flops_per_byte, row.flops_per_byte))
+        lines.append(f"{measured} FLOP per byte as measured by ncu, {most} by the inputs' shapes")
     if row.algorithm:
         lines.append(f"{row.algorithm}: does fewer FLOPs than are counted")
     elif row.faster_than == "compute":

@@ -7,6 +7,7 @@ from lightning_gpuprof.model.trace.kernels import (
     ActivityRow,
     DurationBucket,
     KernelFacts,
+    KernelRow,
     SavingRow,
 )
 from lightning_gpuprof.sinks import plain
@@ -21,6 +22,7 @@ from lightning_gpuprof.sinks.tables import (
     US,
     US_AS_MS,
     Column,
+    Format,
     Table,
     bar,
     name,
@@ -140,48 +142,43 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         found: What the kernels are.
         limit: Most rows, None for all.
     """
-    return Table.of(
-        "Kernels",
-        found.kernels,
-        short_names.column(_NAME),
+    kinds: list[Column[KernelRow]] = [
         Column("class", lambda row: row.kernel_class),
         Column("type", lambda row: row.dtype or "", help="of its inputs, as far as the name shows it"),
         Column("TC", lambda row: row.tensor_cores or "", help="tensor cores; empty: multiplies no matrices"),
+    ]
+    times: list[Column[KernelRow]] = [
         Column("count", lambda row: row.count, COUNT),
         Column("total", lambda row: row.total_us, US_AS_MS),
         Column("share", lambda row: row.share_ratio, PERCENT, help=_SHARE),
         Column("avg", lambda row: row.average_us, US),
         Column("SM eff.", lambda row: row.est_sm_efficiency_ratio, PERCENT, help=_EFFICIENCY),
-        Column("occ.", lambda row: row.est_occupancy_ratio, PERCENT, help=_OCCUPANCY),
+    ]
+    occupancy: Column[KernelRow] = Column("occ.", lambda row: row.est_occupancy_ratio, PERCENT, help=_OCCUPANCY)
+    columns = [*kinds, *times, occupancy]
+    if any(row.measured is not None for row in found.kernels[:limit]):
+        columns = [occupancy, *_MEASURED, *times]  # a narrow terminal has no room for the last ones, nor for texts
+    return Table.of(
+        "Kernels",
+        found.kernels,
+        short_names.column(_NAME),
+        *columns,
         absent=_NO_KERNEL,
         limit=limit,
     )
 
 
-def measured_tables(found: KernelFacts, limit: int | None = ROWS) -> list[Table]:
-    """What Nsight Compute measured of kernels, beside the estimates; no table without its output.
+def _measured(title: str, field: str, format: Format, help: str) -> Column[KernelRow]:
+    return Column(title, lambda row: getattr(row.measured, field, None), format, help=f"as measured by ncu: {help}")
 
-    Args:
-        found: What the kernels are.
-        limit: Most rows, None for all.
-    """
-    rows = [(row, row.measured) for row in found.kernels if row.measured is not None]
-    table = Table.of(
-        "Kernels as measured by ncu",
-        rows,
-        Column("kernel", lambda pair: short_names.short(pair[0].name, 40), hover=lambda pair: pair[0].name),
-        Column("launches", lambda pair: pair[1].launches, COUNT, help="those that ncu measured; averages over them"),
-        Column("est. occ.", lambda pair: pair[0].est_occupancy_ratio, PERCENT, help=_OCCUPANCY),
-        Column(
-            "occupancy", lambda pair: pair[1].occupancy_ratio, PERCENT, help="resident warps over the most possible"
-        ),
-        Column("L1 hits", lambda pair: pair[1].l1_hit_ratio, PERCENT, help="sectors found in the L1 cache"),
-        Column("L2 hits", lambda pair: pair[1].l2_hit_ratio, PERCENT, help="sectors found in the L2 cache"),
-        Column("DRAM", lambda pair: pair[1].dram_bytes, SIZE, help="bytes that a launch reads and writes"),
-        Column("DRAM rate", lambda pair: pair[1].dram_bytes_per_s, GB_PER_S, help="by ncu's time of the kernel"),
-        limit=limit,
-    )
-    return [table] if rows else []
+
+_MEASURED = (
+    _measured("ncu occ.", "occupancy_ratio", PERCENT, "resident warps over the most possible"),
+    _measured("L1 hits", "l1_hit_ratio", PERCENT, "sectors found in the L1 cache"),
+    _measured("L2 hits", "l2_hit_ratio", PERCENT, "sectors found in the L2 cache"),
+    _measured("DRAM", "dram_bytes", SIZE, "bytes that a launch reads and writes"),
+    _measured("DRAM rate", "dram_bytes_per_s", GB_PER_S, "over ncu's time of the kernel"),
+)
 
 
 def activity_table(found: KernelFacts) -> Table:

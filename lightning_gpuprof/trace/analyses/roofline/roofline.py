@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from lightning_gpuprof.model.trace.kernels import MeasuredKernel
 from lightning_gpuprof.model.trace.roofline import Ceiling, MeasuredCeilings, Rate, Resource, Roofline, RooflineRow
 from lightning_gpuprof.trace.analyses.devices.device_peaks import Ceilings, ceilings_of
 from lightning_gpuprof.trace.analyses.roofline.work_groups import WorkGroups, work_groups
@@ -17,12 +18,18 @@ MARGIN = 1.05
 MAX_ROWS = 1000
 
 
-def roofline(linked: LinkedTrace, *, measured: MeasuredCeilings | None = None) -> Roofline:
+def roofline(
+    linked: LinkedTrace,
+    *,
+    measured: MeasuredCeilings | None = None,
+    counters: Mapping[str, MeasuredKernel] | None = None,
+) -> Roofline:
     """Hold the operators of a window against the device's roofline.
 
     Args:
         linked: The trace; it must have been recorded with shapes.
         measured: What the device was measured to do at most; stands in for the data sheet's peaks, but not in the MFU.
+        counters: What Nsight Compute measured, by kernel: its bytes stand in for the least that shapes allow.
 
     Returns:
         The roofline; without rows, and with the reason, if the window has no shapes, no device work, or no operator
@@ -33,7 +40,8 @@ def roofline(linked: LinkedTrace, *, measured: MeasuredCeilings | None = None) -
     ceilings = ceilings_of(linked.trace, device, measured)
     if groups is None:
         return Roofline(reason=_reason(linked), device=ceilings.device)
-    rows = [_row(groups, number, ceilings) for number in range(len(groups.operators))]
+    moved = _dram_bytes(linked, groups, counters or {})
+    rows = [_row(groups, number, ceilings, moved[number]) for number in range(len(groups.operators))]
     of_matrix = groups.is_matrix
     window_flops = _by_dtype(groups, of_matrix[groups.call_group])
     total = sum(window_flops.values())
@@ -95,11 +103,25 @@ def _ceilings(groups: WorkGroups, ceilings: Ceilings) -> tuple[Ceiling, ...]:
     )
 
 
-def _row(groups: WorkGroups, number: int, ceilings: Ceilings) -> RooflineRow:
+def _dram_bytes(linked: LinkedTrace, groups: WorkGroups, counters: Mapping[str, MeasuredKernel]) -> list[float | None]:
+    """Measured bytes of each group; None where not all of its work was measured."""
+    count = len(groups.operators)
+    if not counters:
+        return [None] * count
+    names, work = linked.trace.names, linked.work.where(groups.work_group >= 0)
+    kinds, number = np.unique(work.name, return_inverse=True)
+    known = (counters.get(names[kind]) for kind in kinds.tolist())
+    each = np.array([np.nan if one is None or one.dram_bytes is None else one.dram_bytes for one in known], np.float64)
+    sums = np.bincount(groups.work_group[groups.work_group >= 0], weights=each[number], minlength=count)
+    return [None if math.isnan(moved) or moved <= 0 else moved for moved in sums.tolist()]
+
+
+def _row(groups: WorkGroups, number: int, ceilings: Ceilings, measured_bytes: float | None) -> RooflineRow:
     calls, seconds = int(groups.calls[number]), int(groups.device_ns[number]) / 1e9
     flops, moved = float(groups.flops[number]), float(groups.bytes[number])
     dtype, is_matrix = groups.dtypes[number], bool(groups.is_matrix[number])
-    known_bytes = None if math.isnan(moved) or moved <= 0 else moved
+    least_bytes = None if math.isnan(moved) or moved <= 0 else moved
+    known_bytes = measured_bytes or least_bytes
     flops_per_s = flops / seconds if seconds else None
     bytes_per_s = known_bytes / seconds if known_bytes and seconds else None
     peak, bandwidth = ceilings.flops_per_s(dtype), ceilings.bytes_per_s
@@ -125,8 +147,10 @@ def _row(groups: WorkGroups, number: int, ceilings: Ceilings) -> RooflineRow:
         kind=groups.kinds[number],
         calls=calls,
         flops_per_call=flops / calls,
-        bytes_per_call=known_bytes / calls if known_bytes else None,
-        flops_per_byte=flops / known_bytes if known_bytes else None,
+        bytes_per_call=least_bytes / calls if least_bytes else None,
+        flops_per_byte=flops / least_bytes if least_bytes else None,
+        measured_bytes_per_call=measured_bytes / calls if measured_bytes else None,
+        measured_flops_per_byte=flops / measured_bytes if measured_bytes else None,
         device_us=seconds * 1e6,
         device_average_us=seconds * 1e6 / calls,
         flops_per_s=flops_per_s,
