@@ -27,6 +27,7 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.signals import delayed_ratio, ordinary_ratio
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
+from lightning_gpuprof.model.window import WindowFacts
 
 _FAR_BEYOND = 10.0
 """Times its share of the ordinary step, with waiting for a CPU, that pauses do not make of a callback. Heuristic."""
@@ -34,6 +35,7 @@ _FAR_BEYOND = 10.0
 
 def with_derived(metrics: Metrics) -> Metrics:
     """The metrics with everything that follows from their other fields."""
+    metrics = replace(metrics, windows=tuple(_with_link(metrics)))
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
     metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
     metrics = replace(metrics, holders=memory_holders(metrics))
@@ -49,6 +51,19 @@ def with_derived(metrics: Metrics) -> Metrics:
     )
     metrics = replace(metrics, optimizer_update=optimizer_update(metrics))
     return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))
+
+
+def _with_link(metrics: Metrics) -> Iterator[WindowFacts]:
+    """The windows with the ceiling of their copies, where all GPUs have the same link."""
+    links = {device.facts.pcie_bytes_per_s for device in metrics.devices}
+    most = links.pop() if len(links) == 1 else None
+    for window in metrics.windows:
+        found = window.analysis
+        if most is None or found is None or found.api_tables is None:
+            yield window
+        else:
+            tables = replace(found.api_tables, pcie_bytes_per_s=most)
+            yield replace(window, analysis=replace(found, api_tables=tables))
 
 
 def contention(metrics: Metrics) -> Contention:

@@ -63,6 +63,22 @@ PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9
 """Of one lane each way, by generation. PCI-SIG."""
 
 
+def pcie_bytes_per_s(generation: float | None, lanes: float | None) -> float | None:
+    """What a PCIe link carries, each way.
+
+    Args:
+        generation: Of the link.
+        lanes: How wide it is.
+
+    Returns:
+        None where one of the two is not known.
+    """
+    if not generation or not lanes or not possible(generation) or not possible(lanes):
+        return None
+    lane = PCIE_LANE_BYTES_PER_S.get(int(generation))
+    return None if lane is None else lane * lanes
+
+
 class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """What does not change while a run goes on; None: the driver does not report it."""
 
@@ -82,6 +98,8 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     l2_cache_bytes: int | None = None
     fans_count: int | None = None
     """0: cooled by its chassis."""
+    fan_ratio: float | None = None
+    """Speed of its fan over the fastest, as the run began."""
     pcie_generation_max: float | None = None
     """What GPU and slot can do together."""
     pcie_width_max: float | None = None
@@ -96,6 +114,8 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     """A slice of a partitioned GPU, or one that is partitioned."""
     nvlink_active_count: int | None = None
     nvlink_version: int | None = None
+    nvlink_each_bytes_per_s: float | None = None
+    """What one NVLink carries, each way."""
     persistence_mode: bool | None = None
     """Whether the driver stays loaded without users."""
     compute_mode: str | None = None
@@ -107,11 +127,19 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     @property
     def pcie_bytes_per_s(self) -> float | None:
         """What the PCIe link carries at most, each way; None where that is not known."""
-        generation, lanes = self.pcie_generation_max, self.pcie_width_max
-        if not generation or not lanes or not possible(generation) or not possible(lanes):
-            return None
-        lane = PCIE_LANE_BYTES_PER_S.get(int(generation))
-        return None if lane is None else lane * lanes
+        return pcie_bytes_per_s(self.pcie_generation_max, self.pcie_width_max)
+
+    @property
+    def nvlink_bytes_per_s(self) -> float | None:
+        """What all active NVLinks carry together, each way; None where that is not known."""
+        count, each = self.nvlink_active_count, self.nvlink_each_bytes_per_s
+        return count * each if count and each and possible(each) else None
+
+    @property
+    def memory_bytes_per_s(self) -> float | None:
+        """What the memory moves at most: two transfers a clock over the bus; None where that is not known."""
+        bits, clock = self.memory_bus_bits, self.memory_clock_max_mhz
+        return 2 * clock * 1e6 * bits / 8 if bits and clock and possible(clock) else None
 
 
 class ThrottleShare(msgspec.Struct, kw_only=True, frozen=True):

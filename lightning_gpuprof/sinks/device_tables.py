@@ -6,7 +6,8 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import NO_LIMIT, TERMS, WORDS
-from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare, xid_words
+from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare, pcie_bytes_per_s, xid_words
+from lightning_gpuprof.model.device_peaks import peaks_of
 from lightning_gpuprof.model.report import Device, Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import (
@@ -280,6 +281,18 @@ def _missing(device: Device) -> list[str]:
     return [_MISSING.get(name) or plain.name(numbers.label(name)) for name in shown]
 
 
+def _rates(device: Device) -> list[tuple[str, float | None]]:
+    """What its links and its memory can do, in bytes per second."""
+    facts = device.facts
+    now = [None if (found := device.values.get(f"pcie_{of}")) is None else found.max for of in ("generation", "width")]
+    return [
+        ("PCIe link at most, each way", facts.pcie_bytes_per_s),
+        ("PCIe link in this run, each way", pcie_bytes_per_s(*now)),
+        ("NVLinks together, each way", facts.nvlink_bytes_per_s),
+        ("memory bandwidth by bus and clock", facts.memory_bytes_per_s),
+    ]
+
+
 def _facts(device: Device) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in msgspec.structs.asdict(device.facts).items():
@@ -292,8 +305,10 @@ def _facts(device: Device) -> list[tuple[str, str]]:
         else:
             shown = str(value)
         rows.append((numbers.label(name), shown))
-    if (most := device.facts.pcie_bytes_per_s) is not None:
-        rows.append(("PCIe link at most, each way", numbers.quantity("_bytes_per_s", most)))
+    rows += [(what, f"{numbers.significant(rate / 1e9)} GB/s") for what, rate in _rates(device) if rate is not None]
+    peaks = None if device.facts.mig else peaks_of(device.name)
+    for dtype, rate in () if peaks is None else peaks.flops_per_s.items():
+        rows.append((f"peak in {dtype} ({peaks.source})", f"{numbers.significant(rate / 1e12)} TFLOP/s"))
     if device.distinct_samples is not None:
         rows.append(("distinct samples", f"{device.distinct_samples} of {device.samples}"))
     if device.longest_repeat_samples is not None:

@@ -5,7 +5,7 @@ import torch
 
 from lightning_gpuprof.capture.device_ceilings import measure_ceilings
 from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
+from lightning_gpuprof.model.device_peaks import peaks_of
 
 
 def test_rates_of_a_device_are_those_of_its_own_clock() -> None:

@@ -75,6 +75,35 @@ def test_a_gpu_that_is_shared_says_with_how_many_and_how_much_they_hold() -> Non
     assert "of others" not in device_line(changed(values=alone))
 
 
+def test_what_links_memory_and_types_can_do_at_most_is_a_fact_where_it_is_known() -> None:
+    values = {"pcie_generation": distribution(4.0, 0.0), "pcie_width": distribution(8.0, 0.0)}
+    facts = DeviceFacts(
+        pcie_generation_max=5.0,
+        pcie_width_max=16.0,
+        nvlink_active_count=18,
+        nvlink_each_bytes_per_s=26.562e9,
+        memory_bus_bits=5120,
+        memory_clock_max_mhz=2619.0,
+        fans_count=2,
+        fan_ratio=0.34,
+    )
+    device = changed(facts=facts, values=values)
+    shown = {
+        row[1].text: row[2].text for row in fact_table(msgspec.structs.replace(full_report(), devices=(device,))).rows
+    }
+    assert shown["PCIe link at most, each way"] == "63.0 GB/s"
+    assert shown["PCIe link in this run, each way"] == "15.8 GB/s"
+    assert shown["NVLinks together, each way"] == "478 GB/s"
+    assert shown["memory bandwidth by bus and clock"] == "3,350 GB/s"
+    assert shown["fan"] == "34.0 %"
+    assert shown["peak in bf16 (NVIDIA H100 data sheet)"] == "990 TFLOP/s"
+    bare = changed(name="Some GPU", facts=DeviceFacts(), values={})
+    names = [row[1].text for row in fact_table(msgspec.structs.replace(full_report(), devices=(bare,))).rows]
+    assert not [name for name in names if "PCIe" in name or "NVLink" in name or "peak" in name or "fan" in name]
+    slice = changed(facts=DeviceFacts(mig=True))
+    assert "peak" not in str(fact_table(msgspec.structs.replace(full_report(), devices=(slice,))))
+
+
 def test_tables_have_a_row_for_each_limit_counter_and_known_fact() -> None:
     report = full_report()
     assert [row[1].text for row in throttle_table(report).rows] == ["idle", "power cap"]

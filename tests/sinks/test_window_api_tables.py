@@ -1,5 +1,6 @@
 """The tables of Nsight Systems as people read them."""
 
+import msgspec
 from empty_structs import empty
 from table_texts import texts
 
@@ -95,6 +96,22 @@ def test_copies_tell_the_name_that_nsys_has_for_them() -> None:
 
 def test_unknown_sizes_are_not_zero() -> None:
     assert texts(tables.nsys_table("cuda_gpu_mem_size_sum", found()))[0][:4] == ["-", "4", "0", "-"]
+
+
+def test_copies_between_host_and_device_have_their_share_of_the_link() -> None:
+    upload, memset = "Memcpy HtoD (Pinned -> Device)", "Memset (Device)"
+    sizes = tuple(
+        MemorySizeRow(name=name, count=1, sized_count=1, total_bytes=10**9, bandwidth_bytes_per_s=12.6e9)
+        for name in (upload, memset)
+    )
+    times = tuple(TimeRow(name=name, **TIMES) for name in (upload, memset))
+    copied = msgspec.structs.replace(found(), cuda_gpu_mem_size_sum=sizes, cuda_gpu_mem_time_sum=times)
+    known = msgspec.structs.replace(copied, pcie_bytes_per_s=63e9)
+    for table in ("cuda_gpu_mem_size_sum", "cuda_gpu_mem_time_sum"):
+        shown = tables.nsys_table(table, known)
+        assert [column.title for column in shown.columns][-3:] == ["bandwidth", "of PCIe", "operation"]
+        assert [row[-3:] for row in texts(shown)] == [["12.6", "20.0 %", upload], ["12.6", "-", memset]]
+        assert [column.title for column in tables.nsys_table(table, copied).columns][-2:] == ["bandwidth", "operation"]
 
 
 def test_executions_name_their_call_where_there_is_more_than_one() -> None:

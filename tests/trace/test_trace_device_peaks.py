@@ -4,8 +4,8 @@ import pytest
 import torch
 from lightning.fabric.utilities.throughput import _CUDA_FLOPS
 
+from lightning_gpuprof.model.device_peaks import Peaks, peaks_of
 from lightning_gpuprof.model.trace.kernels import KernelDtype
-from lightning_gpuprof.trace.analyses.devices.device_peaks import Peaks, peaks_of
 
 PRODUCTS = {
     "NVIDIA GB200": "GB200",

@@ -8,9 +8,9 @@ import pytest
 from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span
 
+from lightning_gpuprof.model.device_peaks import peaks_of
 from lightning_gpuprof.model.trace.kernels import MeasuredKernel
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings, Roofline
-from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

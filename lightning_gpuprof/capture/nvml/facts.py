@@ -107,6 +107,11 @@ def _nvlink_version(calls: Calls, device: NvmlDevice) -> Value:
     return int(calls.ask("nvmlDeviceGetNvLinkVersion", device.handle, links[0])) if links else None
 
 
+def _nvlink_bytes_per_s(calls: Calls, device: NvmlDevice) -> Value:
+    (found,) = calls.ask("nvmlDeviceGetFieldValues", device.handle, [calls.nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON])
+    return uint(found.value.uiVal) * 1e6 if found.nvmlReturn == 0 and found.value.uiVal else None
+
+
 def _utilization_refresh_s(calls: Calls, device: NvmlDevice) -> Value:
     """How often the driver renews its utilization, from the times in its own buffer."""
     _, samples = calls.ask("nvmlDeviceGetSamples", device.handle, calls.nvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
@@ -125,6 +130,7 @@ _READERS: dict[str, Reader] = {
     "memory_bus_bits": _asks("nvmlDeviceGetMemoryBusWidth"),
     "cuda_cores_count": _asks("nvmlDeviceGetNumGpuCores"),
     "fans_count": _asks("nvmlDeviceGetNumFans"),
+    "fan_ratio": _asks("nvmlDeviceGetFanSpeed", lambda percent: uint(percent) / 100),
     "pcie_generation_max": _asks("nvmlDeviceGetMaxPcieLinkGeneration"),
     "pcie_width_max": _asks("nvmlDeviceGetMaxPcieLinkWidth"),
     "power_limit_default_w": _asks("nvmlDeviceGetPowerManagementDefaultLimit", lambda mw: uint(mw) / 1000),
@@ -134,6 +140,7 @@ _READERS: dict[str, Reader] = {
     "mig": lambda calls, device: device.parent is not None or device.mig_mode,
     "nvlink_active_count": lambda calls, device: len(active_links(calls, device.handle)),
     "nvlink_version": _nvlink_version,
+    "nvlink_each_bytes_per_s": _nvlink_bytes_per_s,
     "persistence_mode": _asks("nvmlDeviceGetPersistenceMode", lambda mode: bool(mode == 1)),
     "compute_mode": _asks("nvmlDeviceGetComputeMode", lambda mode: _COMPUTE_MODES.get(int(mode), str(mode))),
     "gpm": lambda calls, device: gpm.unavailable_reason(calls, device) or "supported",

@@ -1,5 +1,6 @@
 """The tables that Nsight Systems users know, under the same names."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ _NAME = 60
 _OF_TABLE = "share of this table's total, like nsys' Time (%): adds up to 100 %, idle time excluded"
 _DEVICE_WINDOW = "share of the time from first to last kernel, idle time included"
 _HOST_WINDOW = "share of the traced time on the host; calls on several threads can add up to more than 100 %"
+_OVER_PCIE = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
 _STD = "sample standard deviation, as in nsys"
 
 
@@ -76,11 +78,28 @@ def _copies(by: str) -> Callable[[ApiTables], str]:
     return title
 
 
-def _sizes() -> tuple[Column[MemorySizeRow], ...]:
-    size, mb = "1 MB is 1,000,000 bytes", NUMBER.in_unit("MB", of=1e6)
+def _rates(found: ApiTables) -> tuple[Column[TimeRow | MemorySizeRow], ...]:
+    """What copies reach, and of what the PCIe link carries; empty where no size is known."""
+    by_name = {row.name: row.bandwidth_bytes_per_s for row in found.cuda_gpu_mem_size_sum if row.bandwidth_bytes_per_s}
+    most = found.pcie_bytes_per_s
+
+    def of_link(row: TimeRow | MemorySizeRow) -> float | None:
+        rate = by_name.get(row.name) if _OVER_PCIE.search(row.name) else None
+        return None if rate is None or not most else rate / most
+
     bandwidth = (
         "bytes over time; 1 GB is 1,000,000,000 bytes. A copy within a device moves twice as much: a read and a write"
     )
+    columns: list[Column[TimeRow | MemorySizeRow]] = [
+        Column("bandwidth", lambda row: by_name.get(row.name), GB_PER_S, help=bandwidth)
+    ]
+    if most:
+        columns.append(Column("of PCIe", of_link, PERCENT, help=f"of the {GB_PER_S(most)} GB/s that the link carries"))
+    return tuple(columns) if by_name else ()
+
+
+def _sizes(found: ApiTables) -> tuple[Column[Any], ...]:
+    size, mb = "1 MB is 1,000,000 bytes", NUMBER.in_unit("MB", of=1e6)
     return (
         Column("total", lambda row: row.total_bytes, mb, help=size),
         Column("count", lambda row: row.count, COUNT),
@@ -92,7 +111,7 @@ def _sizes() -> tuple[Column[MemorySizeRow], ...]:
         Column("min", lambda row: row.min_bytes, mb),
         Column("max", lambda row: row.max_bytes, mb),
         Column("std", lambda row: row.std_bytes, mb, help=_STD),
-        Column("bandwidth", lambda row: row.bandwidth_bytes_per_s, GB_PER_S, help=bandwidth),
+        *_rates(found),
         _OPERATION,
     )
 
@@ -203,8 +222,8 @@ NSYS_TABLES: Mapping[
         "the trace has neither calls nor kernels.",
         lambda _: _combined(),
     ),
-    "cuda_gpu_mem_time_sum": (_copies("time"), _NO_COPY, lambda _: (*_KERNEL_TIMES, _OPERATION)),
-    "cuda_gpu_mem_size_sum": (_copies("size"), _NO_COPY, lambda _: _sizes()),
+    "cuda_gpu_mem_time_sum": (_copies("time"), _NO_COPY, lambda found: (*_KERNEL_TIMES, *_rates(found), _OPERATION)),
+    "cuda_gpu_mem_size_sum": (_copies("size"), _NO_COPY, _sizes),
     "cuda_kern_exec_sum": (_execution_title, "no kernel has a recorded launch.", _executions),
 }
 """By the names of ``nsys stats``, which are fields of :class:`ApiTables`: what it shows, why it is empty, columns."""

@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 
+from lightning_gpuprof.model.device_peaks import peaks_of
 from lightning_gpuprof.model.trace.kernels import KernelDtype, NoSaving, NoSavingRow, SavingRow
-from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of, rows_of
 from lightning_gpuprof.trace.analyses.kernels.device_fill import KernelFill
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, Trait, tensor_cores_available
