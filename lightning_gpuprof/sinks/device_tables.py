@@ -307,8 +307,11 @@ def _facts(device: Device) -> list[tuple[str, str]]:
         rows.append((numbers.label(name), shown))
     rows += [(what, f"{numbers.significant(rate / 1e9)} GB/s") for what, rate in _rates(device) if rate is not None]
     peaks = None if device.facts.mig else peaks_of(device.name)
-    for dtype, rate in () if peaks is None else peaks.flops_per_s.items():
-        rows.append((f"peak in {dtype} ({peaks.source})", f"{numbers.significant(rate / 1e12)} TFLOP/s"))
+    if peaks is not None:
+        rows += [
+            (f"peak in {dtype} ({peaks.source})", f"{numbers.significant(rate / 1e12)} TFLOP/s")
+            for dtype, rate in peaks.flops_per_s.items()
+        ]
     if device.distinct_samples is not None:
         rows.append(("distinct samples", f"{device.distinct_samples} of {device.samples}"))
     if device.longest_repeat_samples is not None:

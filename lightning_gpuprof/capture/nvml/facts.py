@@ -108,7 +108,10 @@ def _nvlink_version(calls: Calls, device: NvmlDevice) -> Value:
 
 
 def _nvlink_bytes_per_s(calls: Calls, device: NvmlDevice) -> Value:
-    (found,) = calls.ask("nvmlDeviceGetFieldValues", device.handle, [calls.nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON])
+    field = getattr(calls.nvml, "NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON", None)
+    if field is None:  # an older binding
+        return None
+    (found,) = calls.ask("nvmlDeviceGetFieldValues", device.handle, [field])
     return uint(found.value.uiVal) * 1e6 if found.nvmlReturn == 0 and found.value.uiVal else None
 
 
