@@ -72,9 +72,8 @@ class RankRow(msgspec.Struct, kw_only=True, frozen=True):
     excess_ms: float
     """Median of its own time minus that of the others; its own is what needs no other rank."""
     samples_per_s: float | None = None
-    """Samples of its batch over its median step time."""
     peak_memory_bytes: float | None = None
-    """Most that torch allocated on its GPU at a time, or that its process held on a CPU."""
+    """Torch's on a GPU, else its process's."""
 
 
 class Ranks(msgspec.Struct, kw_only=True, frozen=True):

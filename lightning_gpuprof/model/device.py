@@ -99,7 +99,7 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     fans_count: int | None = None
     """0: cooled by its chassis."""
     fan_ratio: float | None = None
-    """Speed of its fan over the fastest, as the run began."""
+    """As the run began."""
     pcie_generation_max: float | None = None
     """What GPU and slot can do together."""
     pcie_width_max: float | None = None
@@ -115,7 +115,7 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     nvlink_active_count: int | None = None
     nvlink_version: int | None = None
     nvlink_each_bytes_per_s: float | None = None
-    """What one NVLink carries, each way."""
+    """One link, each way."""
     persistence_mode: bool | None = None
     """Whether the driver stays loaded without users."""
     compute_mode: str | None = None

@@ -128,7 +128,7 @@ class ApiTables(msgspec.Struct, kw_only=True, frozen=True):
     steps: int = 0
     """Of the trace."""
     pcie_bytes_per_s: float | None = None
-    """What the GPU's PCIe link carries at most, each way, as the run asked its driver; None: not known."""
+    """Of the link, each way."""
 
     @property
     def cuda_api_gpu_sum(self) -> tuple[CategoryRow, ...]:

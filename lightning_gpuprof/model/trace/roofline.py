@@ -35,10 +35,9 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
     flops_per_call: float
     bytes_per_call: float | None
     flops_per_byte: float | None
-    """Arithmetic intensity; an upper bound as far as more is moved than must be."""
+    """Arithmetic intensity, at most."""
     measured_bytes_per_call: float | None = None
-    """Of DRAM, by Nsight Compute, with which caches are empty; None unless it measured all kernels of the row. Rates,
-    ceiling and bound then are of these bytes."""
+    """Of DRAM, by Nsight Compute; None unless of all kernels. Rates and bound then use it."""
     measured_flops_per_byte: float | None = None
     device_us: float
     """Of all work on the device that was launched inside."""
@@ -62,7 +61,7 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs per byte: as measured, else by the shapes of inputs."""
+        """FLOPs per byte: as measured, else by the shapes of inputs. None: neither is known."""
         return self.measured_flops_per_byte or self.flops_per_byte
 
 
