@@ -18,7 +18,7 @@ from lightning_gpuprof.capture.nvml.inspection import MachineGpus, inspect_in_ch
 from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
 from lightning_gpuprof.cli.check import Check, absent, ok, problem
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
-from lightning_gpuprof.cli.installed import EntryPoint, Installed
+from lightning_gpuprof.installed import EntryPoint, Installed
 from lightning_gpuprof.model import numbers
 
 TAB = "TensorBoard's GPU Profiler tab"

@@ -7,7 +7,7 @@ import pytest
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli.doctor_checks import TAB, tab_check
-from lightning_gpuprof.cli.installed import EntryPoint
+from lightning_gpuprof.installed import EntryPoint
 
 OWN = EntryPoint("gpuprof", "json:loads")
 OTHER = EntryPoint("torch_profiler", "json:loads")
