@@ -1,7 +1,7 @@
 """Cases: what happens around the model and beside the steps."""
 
 from truths.case import Case
-from truths.faults_of_data import slow_batch, workers
+from truths.faults_of_data import lengths, slow_batch, workers
 from truths.faults_of_loops import (
     checkpoints,
     csv_logger,
@@ -145,6 +145,12 @@ LOOPS: tuple[Case, ...] = (
         source=fit("recurrent", slow_epoch_end(500, epochs=6), steps=90),
         expected=(("epoch-boundary-idle",),),
         verdicts=("outside-steps",),
+    ),
+    Case(
+        name="a window with stacks every 100 steps",
+        source=fit("recurrent", lengths(100), steps=1000, windows=tuple(range(100, 900, 100))),
+        expected=(("profiler-overhead",),),
+        verdicts=("compute-bound",),
     ),
     Case(
         name="anomaly detection is on",
