@@ -7,8 +7,8 @@ operators do not show it, because no operator runs.
 ## How it is measured
 In sampled steps, the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus CPU time
 in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`. Time in which the thread was ready but had no CPU
-(`schedstat`) does not count, nor do learning rate schedulers (`lr-scheduler-cost`) and the time in which all tasks of
-the control group wait for memory (`host-swap`).
+(`schedstat`) does not count, nor do learning rate schedulers (`lr-scheduler-cost`) or waits of the whole control group
+for memory (`host-swap`).
 
 With N torch threads, the main thread also waits for the others. At most N - 1 times its own CPU time in the phase, and
 at most the CPU time of the rest of the process, is subtracted before the lower bound is compared with the threshold.

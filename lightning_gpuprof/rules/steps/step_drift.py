@@ -12,7 +12,7 @@ sharp changes by 5 % or more. There, the Mann-Kendall test must find a trend (p 
 must explain half of the growth and 10 % of the step.
 
 The gain is the excess over the start of the line through the fifths, if they all lie on it and the slope within speed
-levels agrees, both within a tenth of the growth, else over the first fifth. That always is the lower bound.
+levels agrees, both within a tenth of the growth, else over the first fifth, which always is the lower bound.
 
 ## When it is wrong
 - Work that grows by design (longer sequences) and a machine that gets warm make all phases grow: the rule is silent.

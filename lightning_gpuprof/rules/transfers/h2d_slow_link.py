@@ -7,7 +7,7 @@ other CPU socket, to a switch that several GPUs share, or to other traffic on th
 ## How it is measured
 Trace window with most of them: bytes over time of copies from pinned memory, a lower bound if small ones are among
 them. The ceiling is the link at its best reading (NVML): transfers per second, times lanes, times 128/130. The gain is
-what the ceiling would save. Copies beside kernels cost nothing: its lower bound is what of the copies is exposed (as in
+what the ceiling would save. Copies beside kernels cost nothing: certain is only what the GPU waits for them (as in
 `h2d-exposed`, whose time it explains), less their time at the ceiling.
 
 ## When it is wrong
