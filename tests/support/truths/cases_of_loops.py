@@ -15,6 +15,7 @@ from truths.faults_of_loops import (
     slow_validation_items,
     trainer,
     validation,
+    windows_with_stacks,
 )
 from truths.fits import fit
 
@@ -147,8 +148,8 @@ LOOPS: tuple[Case, ...] = (
         verdicts=("outside-steps",),
     ),
     Case(
-        name="a window with stacks every 100 steps",
-        source=fit("recurrent", lengths(100), steps=1000, windows=tuple(range(100, 900, 100))),
+        name="a window with stacks every 200 steps",
+        source=fit("transformer", windows_with_stacks(every=200), lengths(192), steps=1000),
         expected=(("profiler-overhead",),),
         verdicts=("compute-bound",),
     ),

@@ -96,8 +96,8 @@ HEALTHY: tuple[Case, ...] = (
         )
     ),
     Case(
-        name="recurrent, one window in 1,000 steps",
-        source=fit("recurrent", lengths(100), steps=1000, traced=True),
+        name="transformer, one window in 1,000 steps",
+        source=fit("transformer", lengths(192), steps=1000, traced=True),
         group="healthy",
         verdicts=_COMPUTES,
     ),

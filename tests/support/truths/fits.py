@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lightning_gpuprof import GpuProfiler, NvmlConfig, TraceConfig
+from lightning_gpuprof import GpuProfiler, NvmlConfig
 from truths.models import Kind
 from truths.setup import Fault, Setup, set_up
 
@@ -28,7 +28,6 @@ class Fit:
         threads: On which torch computes.
         traced: Trace one window, from optimizer step 40 on; otherwise none is traced, which only
             saves time.
-        windows: Optimizer steps at which windows begin, each of 20 steps with stacks; empty: as ``traced`` says.
         nvml: How GPUs are sampled; there are none for a fit on the CPU.
     """
 
@@ -37,7 +36,6 @@ class Fit:
     steps: int = 250
     threads: int = 1
     traced: bool = False
-    windows: tuple[int, ...] = ()
     nvml: bool | NvmlConfig = False
 
     def longer(self, workers: object) -> Fit:
@@ -60,10 +58,7 @@ class Fit:
         setup = self.setup(folder, seed)
         if change is not None:
             change(setup)
-        options: dict[str, Any] = {"windows": [40] if self.traced else []}
-        if self.windows:
-            recorded = TraceConfig(active=20, with_stack=True, max_windows=len(self.windows))
-            options = {"windows": list(self.windows), "trace": recorded}
+        options: dict[str, Any] = {"windows": [40] if self.traced else [], **setup.profiler}
         profiler = GpuProfiler(dirpath=str(folder / "gpuprof"), reports=["json"], nvml=self.nvml, **options)
         setup.fit([profiler])
         return profiler
