@@ -67,9 +67,9 @@ test: $(READY) ## All tests but those that take minutes
 	$(PYTEST) -n 3 -m "not slow"  # a third process: half of the time they sleep, or wait for another program
 
 test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
-	$(PYTEST) -m slow $(SLOW)  # two: each measures a training, and a third slows both
+	$(PYTEST) -m slow --durations=60 $(SLOW)  # two: each measures a training, and a third slows both
 
-sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 3 for a quarter of the lines
+sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 7 for an eighth of the lines
 	$(PYTEST) -m slow $(if $(PART),-k part$(PART)) tests/end_to_end/test_sabotage.py
 
 oldest: $(READY) ## A fit and one of two ranks with the oldest Lightning that works, and the torch that is here

@@ -39,6 +39,7 @@ from truths.cases import CASES
 from truths.cures import Effect
 from truths.doses import TOLERANCE, Response
 from truths.gpu_runs import Simulated
+from truths.host_runs import Hosted
 from truths.judging import Judgement, judge, summarise
 from truths.recorded import Recorded
 from truths.running import Job, JobResult, RunOutcome, read_outcome, run_all
@@ -135,7 +136,7 @@ def chosen(only: Sequence[str]) -> list[Case]:
     """Cases by parts of their names, by their groups or by what they run; all if nothing is given."""
 
     def of(case: Case) -> tuple[str, ...]:
-        return (case.group, "computed" if isinstance(case.source, Simulated | Recorded) else "real")
+        return (case.group, "computed" if isinstance(case.source, Simulated | Hosted | Recorded) else "real")
 
     return [case for case in CASES if not only or any(part in case.name or part in of(case) for part in only)]
 
@@ -384,8 +385,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only",
         nargs="+",
         default=(),
-        help="parts of names; groups: fault, pair, healthy, decoy; real: fits that run; computed: runs on a GPU that "
-        "are computed or were recorded",
+        help="parts of names; groups: fault, pair, healthy, decoy; real: fits that run; computed: runs that are "
+        "computed or were recorded",
     )
     parser.add_argument("--repetitions", type=int, help="rounds, each with a seed of its own (default: 1; --load: 5)")
     parser.add_argument(

@@ -38,8 +38,20 @@ def lines(journal: Journal) -> tuple[LineRow, ...]:
         for place, looks in _added(journal.sites, slots).items():
             if looks >= LEAST_LOOKS and looks * look_s >= LEAST_RATIO * all_s:
                 spent_s = looks * look_s
-                share, code = spent_s / all_s, journal.code.get(place, "")
-                found.append(LineRow(place=place, phase=phase, total_s=spent_s, share=share, looks=looks, code=code))
+                python, native, off_cpu = _shares(journal, slots, place)
+                found.append(
+                    LineRow(
+                        place=place,
+                        phase=phase,
+                        total_s=spent_s,
+                        share=spent_s / all_s,
+                        looks=looks,
+                        python_ratio=python,
+                        native_ratio=native,
+                        off_cpu_ratio=off_cpu,
+                        code=journal.code.get(place, ""),
+                    )
+                )
     return tuple(sorted(found, key=lambda row: -row.total_s)[:MAX_LINES])
 
 
@@ -64,6 +76,13 @@ def _looked(journal: Journal) -> Iterator[tuple[Phase, Sequence[int], float]]:
         looks = sum(max(journal.looks.get(slot, 0), sum(journal.sites.get(slot, {}).values())) for slot in slots)
         if looks and column.any():  # not a validation that was outside of all steps
             yield phase, slots, float(column.sum()) / 1e9 / looks
+
+
+def _shares(journal: Journal, slots: Sequence[int], place: str) -> tuple[float | None, ...]:
+    """In Python, in native code, off the CPU: of the looks at a line at which that is known."""
+    known = [counts for slot in slots if (counts := journal.states.get(slot, {}).get(place)) is not None]
+    looks = sum(map(sum, known))
+    return tuple(sum(counts[state] for counts in known) / looks if looks else None for state in range(3))
 
 
 def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> dict[str, int]:

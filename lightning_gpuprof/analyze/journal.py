@@ -210,6 +210,7 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
     stacks: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
     code: dict[str, str] = msgspec.field(default_factory=dict)
     looks: dict[int, int] = msgspec.field(default_factory=dict)
+    states: dict[int, dict[str, tuple[int, int, int]]] = msgspec.field(default_factory=dict)
     in_collectives: dict[int, int] = msgspec.field(default_factory=dict)
     threads: dict[str, ThreadLooks] = msgspec.field(default_factory=dict)
     threads_ns: int = 0
@@ -609,6 +610,11 @@ def _add_sites(journal: Journal, record: CallSites) -> None:
             site = stack.rpartition(CALLS)[2]
             stacks[stack] = stacks.get(stack, 0) + looks
             sites[site] = sites.get(site, 0) + looks
+    for slot, rows in record.states.items():
+        states = journal.states.setdefault(slot, {})
+        for site, (python, native, off) in rows.items():
+            seen_before = states.get(site, (0, 0, 0))
+            states[site] = seen_before[0] + python, seen_before[1] + native, seen_before[2] + off
     for all_looks, counted in ((journal.looks, record.looks), (journal.in_collectives, record.in_collectives)):
         for slot, looks in counted.items():
             all_looks[slot] = all_looks.get(slot, 0) + looks

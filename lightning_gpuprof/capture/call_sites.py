@@ -25,6 +25,7 @@ from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.host.process_files import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.capture.source_files import source_files
+from lightning_gpuprof.capture.thread_state import BEFORE_S, ThreadClocks, ThreadState, with_one_more
 from lightning_gpuprof.model.journal import CALLS, CallSites
 from lightning_gpuprof.model.shown_code import shown_code
 
@@ -264,6 +265,8 @@ class CallSiteSampler:
         self._looks: dict[int, int] = {}
         self._in_collectives: dict[int, int] = {}
         self._lock: dict[int, tuple[int, int]] = {}
+        self._states: dict[int, dict[str, tuple[int, int, int]]] = {}
+        self._state = ThreadState(None)
         self._others: OtherThreads | None = None
         self._delay_file = ""
         self._first_ns: int | None = None
@@ -279,6 +282,7 @@ class CallSiteSampler:
         """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
         if self.user_code is None:
             self.user_code = UserCode.of_this_process()
+        self._state = ThreadState(ThreadClocks.of(self.thread_id))
         self._others = OtherThreads(self.thread_id, self.user_code.site_of)
         self._delay_file = f"/proc/self/task/{threading.get_native_id()}/schedstat"
 
@@ -324,8 +328,9 @@ class CallSiteSampler:
             look_ns = (planned_ns if is_planned else begin_ns) + round((_MAX_PAUSE_S + _SETTLE_S) * 1e9)
             time.sleep(max(0.0, (look_ns - time.perf_counter_ns()) / 1e9 - _SETTLE_S))
             with _prompt_switches():
-                if (left_ns := look_ns - time.perf_counter_ns()) > 0:
-                    time.sleep(left_ns / 1e9)
+                time.sleep(max(0.0, (look_ns - time.perf_counter_ns()) / 1e9 - BEFORE_S))
+                self._state.begin()
+                time.sleep(max(0.0, (look_ns - time.perf_counter_ns()) / 1e9))
                 self._look(t_ns)
 
     def _look(self, t_ns: int) -> None:
@@ -333,6 +338,7 @@ class CallSiteSampler:
         slot = self.current_slot()
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         frames = sys._current_frames()
+        state = self._state.look()  # while this thread has the interpreter
         frame = frames.pop(self.thread_id, None)
         is_alive, waits = frame is not None, is_in_collective(frame)
         place = None if waits else self.user_code.stack_of(frame)
@@ -344,6 +350,9 @@ class CallSiteSampler:
             if place is not None:
                 in_slot = self._counts.setdefault(slot, {})
                 in_slot[place] = in_slot.get(place, 0) + 1
+                if state is not None:
+                    states, line = self._states.setdefault(slot, {}), place.rpartition(CALLS)[2]
+                    states[line] = with_one_more(states.get(line, (0, 0, 0)), state)
         if self._others is not None:
             self._others.look(t_ns, frames)
 
@@ -352,6 +361,7 @@ class CallSiteSampler:
         looks, self._looks = self._looks, {}
         in_collectives, self._in_collectives = self._in_collectives, {}
         lock, self._lock = self._lock, {}
+        states, self._states = self._states, {}
         threads, threads_ns = ({}, 0) if self._others is None else self._others.take()
         if not looks and not lock and not threads:
             return ()
@@ -363,6 +373,7 @@ class CallSiteSampler:
                 threads=threads,
                 threads_ns=threads_ns,
                 lock=lock,
+                states=states,
                 code=self._code(counts),
                 sources=self._sources(),
             ),

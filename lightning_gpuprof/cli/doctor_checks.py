@@ -4,7 +4,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from lightning_gpuprof.capture.nvml.inspection import MachineGpus, inspect_in_ch
 from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
 from lightning_gpuprof.cli.check import Check, absent, ok, problem
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
+from lightning_gpuprof.installed import EntryPoint, Installed
 from lightning_gpuprof.model import numbers
 
 TAB = "TensorBoard's GPU Profiler tab"
@@ -52,14 +53,15 @@ def examine(look_at_gpus: Callable[[], MachineGpus] = inspect_in_child, *, load:
         look_at_gpus: Asks the driver.
         load: Import torch and the tab of TensorBoard, which takes seconds; else their files are looked at.
     """
-    gpus = look_at_gpus() if _version("nvidia-ml-py") is not None else None
+    installed = Installed()
+    gpus = look_at_gpus() if installed.version("nvidia-ml-py") is not None else None
     groups: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
         ("python", _python),
-        ("packages", _packages),
+        ("packages", lambda: _packages(installed)),
         ("host", host_checks),
         ("nvml", lambda: _nvml(gpus)),
-        ("torch", lambda: (_torch if load else _torch_unloaded)(gpus)),
-        ("plugins", lambda: _plugins(load)),
+        ("torch", lambda: (_torch if load else _torch_unloaded)(installed, gpus)),
+        ("plugins", lambda: _plugins(installed, load)),
         ("environment", _environment),
     )
     checks: list[Check] = []
@@ -80,19 +82,12 @@ def _python() -> list[Check]:
     ]
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _packages() -> list[Check]:
+def _packages(installed: Installed) -> list[Check]:
     checks = []
     for name, absence in _PACKAGES:
-        version = _version(name)
+        version = installed.version(name)
         checks.append(absent(name, absence) if version is None else ok(name, version))
-    if (version := _version("pynvml")) is not None:
+    if (version := installed.version("pynvml")) is not None:
         way_out = "shadows the module of nvidia-ml-py: pip uninstall pynvml, then reinstall nvidia-ml-py"
         checks.append(problem("pynvml", way_out, version))
     return checks
@@ -112,9 +107,9 @@ _HANGS = "not checked: the driver hangs"
 _NO_GPU = "{} no GPU: look at the driver (nvidia-smi) and at CUDA_VISIBLE_DEVICES"
 
 
-def _torch_unloaded(gpus: MachineGpus | None) -> list[Check]:
+def _torch_unloaded(installed: Installed, gpus: MachineGpus | None) -> list[Check]:
     torch = find_spec("torch")
-    if _version("torch") is None or torch is None or torch.origin is None:
+    if installed.version("torch") is None or torch is None or torch.origin is None:
         return [_NO_TORCH]
     return torch_as_built(Path(torch.origin).parent, gpus)
 
@@ -137,8 +132,8 @@ def torch_as_built(folder: Path, gpus: MachineGpus | None) -> list[Check]:
     return [ok("CUDA", built, "gpuprof doctor --load shows whether torch finds the GPU")]
 
 
-def _torch(gpus: MachineGpus | None) -> list[Check]:
-    if _version("torch") is None:
+def _torch(installed: Installed, gpus: MachineGpus | None) -> list[Check]:
+    if installed.version("torch") is None:
         return [_NO_TORCH]
     torch = import_module("torch")
     built = torch.version.cuda or torch.version.hip
@@ -194,14 +189,13 @@ def _nvml(gpus: MachineGpus | None) -> list[Check]:
     return gpu_checks(gpus)
 
 
-def _plugins(load: bool) -> list[Check]:
-    every = metadata.entry_points()
-    found = every.select(group=TAB_GROUP)
-    checks = [tab_check(_version("tensorboard"), found, import_module if load else None)]
+def _plugins(installed: Installed, load: bool) -> list[Check]:
+    found = installed.entry_points(TAB_GROUP)
+    checks = [tab_check(installed.version("tensorboard"), found, import_module if load else None)]
     # where it is absent, the list of packages says so, and what that means
     checks += [ok("TensorBoard's PyTorch profiler tab", e.value) for e in found if e.name == "torch_profiler"][:1]
     for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
-        own = [e for e in every.select(group=group) if e.name == "gpuprof"]
+        own = [e for e in installed.entry_points(group) if e.name == "gpuprof"]
         way_out = "GPUPROF=1 has no effect: reinstall lightning-gpuprof"
         checks.append(ok(group, own[0].value) if own else problem(group, way_out))
     return checks
@@ -249,7 +243,7 @@ def conclusion(checks: Sequence[Check]) -> list[str]:
 
 def tab_check(
     tensorboard: str | None,
-    entries: Iterable[metadata.EntryPoint],
+    entries: Iterable[EntryPoint],
     load: Callable[[str], object] | None = import_module,
 ) -> Check:
     """Whether TensorBoard can show our tab.

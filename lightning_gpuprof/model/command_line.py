@@ -1,6 +1,5 @@
 """The words of a command line as a report may hold them: what is not known to be harmless is hidden."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -73,4 +72,6 @@ def arguments_hash(words: Sequence[str]) -> str:
     Args:
         words: After the program's file.
     """
+    import hashlib  # loads OpenSSL: 5 ms of each command, for what the start of a run needs
+
     return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:4]

@@ -241,6 +241,10 @@ class Reading(msgspec.Struct, kw_only=True, frozen=True):
     """By read calls: from disks, the page cache, pipes and sockets."""
 
 
+MAJOR_FAULTS_PER_S = 10.0
+"""From which pages of a run that come from a disk matter. Heuristic: one takes 0.1 ms (SSD) to 10 ms."""
+
+
 class HostUse(msgspec.Struct, kw_only=True, frozen=True):
     """Everything that was sampled of the host during the steps."""
 
@@ -285,6 +289,12 @@ class HostUse(msgspec.Struct, kw_only=True, frozen=True):
         """Of the main process and its workers, as far as that is known."""
         found = [use.major_faults_per_s for use in (self.process, self.workers) if use is not None]
         return sum(value for value in found if value is not None and possible(value))
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether memory was read back from swap while this run had major faults: it may have waited for its own."""
+        swapping = self.machine.swapping_samples if self.machine is not None else None
+        return bool(swapping) and self.major_faults_per_s >= MAJOR_FAULTS_PER_S
 
     @property
     def memory_stall_ratio(self) -> float | None:

@@ -244,6 +244,9 @@ class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_d
     lock: dict[int, tuple[int, int]] = {}
     """slot id -> how often our own thread asked for the interpreter, and how often of these it waited for a fifth
     of the switch interval (1 ms) or longer, as it does while another thread runs Python."""
+    states: dict[int, dict[str, tuple[int, int, int]]] = {}
+    """slot id -> ``file:line function`` of the innermost frame of the user's code -> of the looks there, those in
+    Python, in native code and off the CPU; empty where the system does not know."""
     code: dict[str, str] = {}
     """``file:line function`` -> what is written in that line, of the places seen most; ``***`` for strings that may be
     secret."""

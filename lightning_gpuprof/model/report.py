@@ -204,6 +204,12 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     """The same, of the time of all steps."""
     looks: int
     """How often it was seen there."""
+    python_ratio: float | None = None
+    """Of these looks, those at which it ran Python. None: not known."""
+    native_ratio: float | None = None
+    """Those at which it ran native code, as torch's operators are."""
+    off_cpu_ratio: float | None = None
+    """Those at which it was off the CPU: asleep, waiting for a file, a lock or a CPU. The three sum to 1."""
     code: str = ""
     """The line as written, ``***`` for strings that may be secret; empty: not known."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lightning_gpuprof import rules as own_rules
+from lightning_gpuprof.installed import Installed
 from lightning_gpuprof.rules.files import ENTRY_POINTS, modules_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Listed(NamedTuple):
 def catalogue() -> list[Listed]:
     """All rules in order of their ids; only those that other packages have added are imported."""
     found = {one.rule: one for one in _own()}
-    if points := tuple(metadata.entry_points(group=ENTRY_POINTS)):
+    if points := Installed().entry_points(ENTRY_POINTS):
         from lightning_gpuprof.rules.discovery import discover  # every rule: only where a package adds some
         from lightning_gpuprof.rules.pages import sentence
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part, Phase, words_of
-from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, PhaseRow, Report
+from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, LineRow, PhaseRow, Report
 from lightning_gpuprof.model.window import OperatorRow, WindowFacts
 from lightning_gpuprof.sinks import plain, step_bars, wording
 
@@ -319,6 +319,13 @@ def line_table(report: Report, limit: int) -> Table:
         limit: Most rows.
     """
     largest = max((row.share for row in report.lines), default=0.0)
+    states: tuple[Column[LineRow], ...] = ()
+    if any(row.python_ratio is not None for row in report.lines[:limit]):
+        states = (
+            Column("Python", lambda row: row.python_ratio, PERCENT, help="of its samples; the three sum to 100 %"),
+            Column("native", lambda row: row.native_ratio, PERCENT, help="in C or C++, as torch's operators"),
+            Column("off CPU", lambda row: row.off_cpu_ratio, PERCENT, help="asleep, or waiting for a file or a CPU"),
+        )
     return Table.of(
         "Your lines of code",
         report.lines[:limit],
@@ -335,6 +342,7 @@ def line_table(report: Report, limit: int) -> Table:
         ),
         Column(OF_ALL_STEPS, lambda row: row.share, PERCENT, help="of the time of all steps"),
         Column("samples", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
+        *states,
         absent="The run was too short to see lines of code, or they were not sampled.",
     )
 

@@ -21,6 +21,7 @@ NAMES: tuple[str, ...] = (
     "operator_steps",
     "memory",
     "memory_modules",
+    "memory_lines",
     "memory_pieces",
     "kernel_classes",
     "kernels",

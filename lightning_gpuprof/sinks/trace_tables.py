@@ -111,6 +111,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("operator_steps", "Operators", "by_step", (by_step.operator_step_table,)),
     Entry("memory", "Memory", "memory", (memory.peak_table, memory.operator_table), parts=_devices, lengthened=True),
     Entry("memory_modules", "Memory", "memory", (memory.module_table,), parts=_devices),
+    Entry("memory_lines", "Memory", "memory", (memory.line_table,), parts=_devices, lengthened=True),
     Entry("memory_pieces", "Memory", "memory", (memory.piece_table,), parts=_devices, lengthened=True),
     Entry("kernel_classes", "Kernels", "kernels", (kernels.class_table,), shown=True),
     Entry("kernels", "Kernels", "kernels", (kernels.kernel_table,), shown=True, lengthened=True),

@@ -31,6 +31,19 @@ def test_a_line_that_was_seen_seldom_has_no_row() -> None:
     assert build(of).lines == ()
 
 
+def test_a_line_says_how_often_it_was_seen_in_python_in_native_code_and_off_the_cpu() -> None:
+    of = journal(100)
+    forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")
+    counts = {"net.py:5 training_step;net.py:21 forward": 20, "net.py:22 forward": 20}
+    states = {forward: {"net.py:21 forward": (3, 6, 0)}}
+    for _ in range(2):
+        _add_sites(of, CallSites(counts={forward: counts}, looks={forward: 50}, states=states))
+        states = {forward: {"net.py:21 forward": (3, 6, 2)}}
+    found = {row.place: (row.python_ratio, row.native_ratio, row.off_cpu_ratio) for row in build(of).lines}
+    assert found["net.py:21 forward"] == pytest.approx((0.3, 0.6, 0.1))
+    assert found["net.py:22 forward"] == (None, None, None)
+
+
 def test_stacks_of_a_phase_sum_to_it_and_end_in_the_lines() -> None:
     of = journal(100)
     forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")

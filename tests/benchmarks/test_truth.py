@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import truth
+from fake_nvml.builder import compiler
 from python_process import run_python
 from traceml_verdicts import conclusion
 from truths.case import Case
@@ -21,6 +22,7 @@ from truths.judging import judge, summarise
 from truths.running import Job, JudgedFinding, RunOutcome, in_own_process, run_all
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.rules.discovery import discover
 
 RULES = {"callback-slow", "input-bound", "single-process-loading"}
 
@@ -80,6 +82,18 @@ def test_there_are_enough_cases_of_every_kind() -> None:
     assert all(case.cure in CURES for case in CASES if case.cure)
 
 
+NO_CASE = {
+    "barebones-gap": "Lightning's loop takes 0.15 ms of a step with one layer, and a finding has to gain 0.2 ms",
+    "compile-absent": "it says beside launch-bound, and only there, that nothing is compiled; allowed in its cases",
+}
+
+
+@pytest.mark.skipif(compiler() is None, reason="cases of drivers are built from C")
+def test_each_rule_has_a_case_that_expects_it_or_a_reason_why_not() -> None:
+    expected = {rule for case in CASES for names in case.expected for rule in names}
+    assert {rule.id for rule in discover(entry_points=()).rules} - expected == set(NO_CASE)
+
+
 def test_the_symptom_of_a_finding_takes_no_place_and_raises_no_alarm() -> None:
     case = Case(name="pair", source=nothing, group="pair", expected=(("single-process-loading",), ("callback-slow",)))
     said = told(finding("single-process-loading"), finding("input-bound"), finding("callback-slow"))
@@ -111,6 +125,14 @@ def test_a_healthy_run_may_be_bound_by_others_who_took_its_cpus(run_delay_ratio:
     judgement = judge(case, said, rules=RULES)
     assert judgement.verdict_right is right
     assert bool(judgement.false_alarms) is not right
+
+
+def test_in_a_healthy_run_a_rule_that_has_to_judge_is_silent() -> None:
+    case = Case(name="quiet", source=nothing, group="healthy", must_judge=("queue-full",))
+    said = told(finding("queue-full", severity="info"), finding("callback-slow", severity="info"))
+    assert judge(case, said, rules=RULES).false_alarms == ("queue-full",)
+    decoy = dataclasses.replace(case, group="decoy")
+    assert judge(decoy, said, rules=RULES).false_alarms == ()
 
 
 def test_the_silence_of_a_rule_that_could_not_judge_proves_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Computed runs on a GPU: what is planted is found, its twin is quiet, and what must not matter does not."""
+"""Computed runs: what is planted is found, its twin is quiet, and what must not matter does not."""
 
 from dataclasses import replace
 from functools import cache
@@ -9,9 +9,11 @@ import pytest
 from truths.case import Case
 from truths.cases_of_drivers import DRIVERS
 from truths.cases_of_gpus import GPUS
+from truths.cases_of_hosts import HOSTS
 from truths.cases_of_recorded import RECORDED
 from truths.driven import Driven
 from truths.gpu_runs import Simulated
+from truths.host_runs import Hosted
 from truths.judging import Judgement, judge
 from truths.recorded import Recorded
 from truths.running import RunOutcome, read_outcome
@@ -19,13 +21,13 @@ from truths.running import RunOutcome, read_outcome
 from lightning_gpuprof.rules.discovery import discover
 
 RULES = {rule.id for rule in discover(entry_points=()).rules}
-BY_NAME = {case.name.removeprefix("GPU: "): case for case in GPUS}
+BY_NAME = {case.name.removeprefix("GPU: "): case for case in (*GPUS, *HOSTS)}
 FAULTS = [name for name, case in BY_NAME.items() if case.group == "fault"]
 OTHERS = [name for name, case in BY_NAME.items() if case.group != "fault"]
 QUICK = ("the loss is read in each step", "batches come late", "batches in pageable memory")
 
 
-def told(source: Simulated | Recorded, seed: int) -> RunOutcome:
+def told(source: Simulated | Hosted | Recorded, seed: int) -> RunOutcome:
     with TemporaryDirectory() as folder:
         return read_outcome(source(Path(folder), seed))
 
@@ -33,7 +35,7 @@ def told(source: Simulated | Recorded, seed: int) -> RunOutcome:
 @cache
 def of(name: str, seed: int = 1) -> RunOutcome:
     source = BY_NAME[name].source
-    assert isinstance(source, Simulated)
+    assert isinstance(source, Simulated | Hosted)
     return told(source, seed)
 
 
@@ -44,7 +46,7 @@ def judged(case: Case, found: RunOutcome) -> Judgement:
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS]
 )
-def test_a_fault_on_a_gpu_is_the_first_finding(name: str) -> None:
+def test_a_computed_fault_is_the_first_finding(name: str) -> None:
     judgement = judged(BY_NAME[name], of(name))
     assert (judgement.ranks, judgement.false_alarms) == ((1,), ())
     assert judgement.verdict_right is not False, judgement.said
@@ -103,7 +105,11 @@ def test_time_before_the_first_traced_step_changes_nothing() -> None:
 
 def test_each_fault_has_its_twin_and_each_source_its_cases() -> None:
     programs = {
-        flag: {case.source.program for case in GPUS if isinstance(case.source, Simulated) and case.group == group}
+        flag: {
+            case.source.program
+            for case in BY_NAME.values()
+            if isinstance(case.source, Simulated | Hosted) and case.group == group
+        }
         for flag, group in ((True, "fault"), (False, "healthy"))
     }
     assert programs[True] <= programs[False]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_the_only_rule_with_a_word_is_explained(printed: Callable[..., str]) -> 
     assert json.loads(printed("explain", "callback", "--json"))["rule"] == "callback-slow"
 
 
+ELSEWHERE = '''
 class Elsewhere:
     """Fires never.
 
@@ -60,21 +62,18 @@ class Elsewhere:
 
     id = "from-elsewhere"
 
-    def check(self, metrics: object) -> None:
+    def check(self, metrics):
         return None
-
-
-class Point:
-    """What an installed package registers."""
-
-    name = "elsewhere"
-
-    def load(self) -> object:
-        return Elsewhere
+'''
 
 
 def test_the_page_of_a_rule_of_another_package_is_printed(
-    monkeypatch: pytest.MonkeyPatch, printed: Callable[..., str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Callable[..., str]
 ) -> None:
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point()])
+    (tmp_path / "rules_elsewhere.py").write_text(ELSEWHERE)
+    info = tmp_path / "elsewhere-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[lightning_gpuprof.rules]\nelsewhere = rules_elsewhere:Elsewhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
     assert printed("explain", "from-elsewhere").startswith("# from-elsewhere\n\nFires never.")
+    assert "from-elsewhere" in printed("explain")

@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable
-from importlib import metadata
 
 import pytest
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli.doctor_checks import TAB, TAB_GROUP, tab_check
+from lightning_gpuprof.cli.doctor_checks import TAB, tab_check
+from lightning_gpuprof.installed import EntryPoint
 
-OWN = metadata.EntryPoint("gpuprof", "json:loads", TAB_GROUP)
-OTHER = metadata.EntryPoint("torch_profiler", "json:loads", TAB_GROUP)
-BROKEN = metadata.EntryPoint("gpuprof", "json:nothing_of_this_name", TAB_GROUP)
+OWN = EntryPoint("gpuprof", "json:loads")
+OTHER = EntryPoint("torch_profiler", "json:loads")
+BROKEN = EntryPoint("gpuprof", "json:nothing_of_this_name")
 
 
 def fails(name: str) -> object:

@@ -93,7 +93,18 @@ _DDP_COPIES = {
     "model.parameters": 1000,
 }
 
+
+def _copied(ratio: float = 0.1, *, mib: int = 64, **more: Any) -> dict[str, Any]:
+    return {"gpu": {}, "copied": {"h2d_ms": mib * 1.0653 / 64 / ratio, "bytes_each": mib * 2**20, **more}}
+
+
 MORE: dict[str, tuple[Example, ...]] = {
+    "h2d-slow-link": (
+        *decides("half of the link", "info", "49 % of PCIe 5 x16", _copied(0.51), _copied(0.49)),
+        not_evaluated("copies are from pageable memory", "from pinned memory", **_copied(pinned=False)),
+        not_evaluated("copies are of 1 MiB", "of 8 MiB or more", **_copied(mib=1)),
+        not_evaluated("two steps were traced", "3 copies", **_copied(steps=2)),
+    ),
     "bucket-view-off": decides(
         "5 % of the memory",
         "info",
@@ -109,6 +120,7 @@ MORE: dict[str, tuple[Example, ...]] = {
             **_clock(1200.0, ("app_clocks", 1.0, 1200.0)),
             saves_ms=18.7,
         ),
+        fires("a sync boost group is", "warning", "slowest GPU", **_clock(1200.0, ("sync_boost", 1.0, 1200.0))),
         fires("nothing holds it down", "warning", "names no reason", **_clock(1200.0)),
         *(
             quiet(f"{reason} holds it down, too", **_clock(900.0, (reason, 0.5, 900.0), ("app_clocks", 1.0, 900.0)))

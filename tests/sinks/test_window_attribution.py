@@ -29,6 +29,7 @@ def line(frame: str, device_us: float, host_us: float = 100.0, means: LineMeanin
         backward_us=device_us / 2,
         blocked_us=0.0,
         device_ratio=device_us / 2000,
+        copied_bytes=0,
         kernels=3,
     )
 

@@ -145,6 +145,26 @@ def test_a_backward_on_the_thread_of_the_loop_belongs_to_its_forward_unless_a_ho
     assert line_of(result, "train.py(20): train_step").hits == 0
 
 
+def test_a_line_has_the_bytes_that_its_copies_moved() -> None:
+    def copied(number: int, at: float, kind: str, size: int) -> list[Json]:
+        return [
+            span("cuda_runtime", "cudaMemcpyAsync", at, 1, correlation=number),
+            span(kind, kind, at + 2, 2, pid=0, tid=7, stream=7, correlation=number, bytes=size),
+        ]
+
+    linked = linked_trace(
+        [
+            call("train.py(20): train_step", 0, 200),
+            *copied(1, 10, "gpu_memcpy", 4096),
+            *copied(2, 20, "gpu_memcpy", 1024),
+            *copied(3, 30, "gpu_memset", 512),
+            *launch(4, 40, 41, 5),
+        ]
+    )
+    (line,) = attribution(linked).lines
+    assert (line.copied_bytes, line.kernels) == (4096 + 1024, 4)
+
+
 def test_stacks_of_operators_name_the_line_that_called() -> None:
     stack = (
         "/opt/lib/python3.7/site-packages/torch/nn/functional.py(10): linear;net.py(7): forward;train.py(3): <module>"

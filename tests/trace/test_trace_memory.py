@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from operator_events import MAIN, op
-from tiny_traces import Json, linked_trace
+from tiny_traces import Json, linked_trace, span
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -103,7 +103,7 @@ def test_pages_and_tables_show_it() -> None:
     for entry in CATALOGUE:
         if entry.analysis == "memory":
             assert all(table.rows for table in (*entry.tables(analysis), *entry.long_tables(analysis))) or (
-                entry.name == "memory_modules"
+                entry.name in ("memory_modules", "memory_lines")
             )
 
 
@@ -130,6 +130,24 @@ def test_memory_of_modules_holds_those_inside() -> None:
         (("net", "0"), 100, 100, 100),
     ]
     assert [one.module for one in use.pieces] == ["net.0", "net"]
+
+
+def test_memory_of_a_line_holds_that_of_its_backward() -> None:
+    stack = "net.py(7): forward;train.py(3): <module>"
+    events = [
+        span("cpu_op", "aten::mm", 0, 20, Call_stack=stack, Sequence_number=1, Fwd_thread_id=0),
+        span("cpu_op", "aten::add", 30, 10, Call_stack="net.py(9): forward"),
+        span("cpu_op", "MmBackward0", 50, 20, tid=2, Sequence_number=1, Fwd_thread_id=1),
+        moment(5, 1, 100),
+        moment(35, 2, 20),
+        moment(36, 2, -20),
+        moment(55, 3, 300) | {"tid": 2},
+    ]
+    use = host(events)
+    assert [(one.line.frame, one.allocations, one.allocated_bytes, one.peak_bytes) for one in use.lines] == [
+        ("net.py(7): forward", 2, 400, 400),
+        ("net.py(9): forward", 1, 20, 0),
+    ]
 
 
 def test_curves_and_pieces_are_bounded_and_lose_no_peak() -> None:

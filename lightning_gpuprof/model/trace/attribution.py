@@ -78,6 +78,8 @@ class LineTime(msgspec.Struct, kw_only=True, frozen=True):
     """Host time in calls that wait for the device, or in launches into a full queue."""
     device_ratio: float | None
     """Of the device time of the window."""
+    copied_bytes: int
+    """That its copies to, from and between devices moved."""
     kernels: int
     """Kernels, copies and memsets."""
 

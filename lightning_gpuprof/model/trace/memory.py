@@ -35,6 +35,16 @@ class ModuleMemory(msgspec.Struct, kw_only=True, frozen=True):
     """Still held at the peak."""
 
 
+class LineMemory(msgspec.Struct, kw_only=True, frozen=True):
+    """What the operators that a line of your code called, and their backward, allocated; bytes."""
+
+    line: SourceLine
+    allocations: int
+    allocated_bytes: int
+    peak_bytes: int
+    """Still held at the peak."""
+
+
 class LivePiece(msgspec.Struct, kw_only=True, frozen=True):
     """An allocation of the window that was held at the peak."""
 
@@ -76,6 +86,8 @@ class DeviceMemoryUse(msgspec.Struct, kw_only=True, frozen=True):
     """Most bytes of their own first."""
     modules: tuple[ModuleMemory, ...]
     """Most allocated first, an outer one before those inside it; empty if the window names none."""
+    lines: tuple[LineMemory, ...]
+    """Most allocated first; empty without stacks."""
     pieces: tuple[LivePiece, ...]
     """Largest first."""
     pieces_count: int

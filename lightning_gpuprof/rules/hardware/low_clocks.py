@@ -31,9 +31,7 @@ _UNNAMED = "the driver names no reason, so clocks are locked (nvidia-smi -lgc) o
 _OTHERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
 """Reasons that other rules report."""
 
-
-def _set(reason: str) -> dict[str, object]:
-    return {"throttle": ((reason, 1.0, 1200.0),), "clock_mhz": 1200.0}
+_SLOW = {"clock_mhz": 1200.0, "throttle": (("app_clocks", 1.0, 1200.0),)}
 
 
 class LowClocks(ClockRule):
@@ -48,17 +46,9 @@ class LowClocks(ClockRule):
     others_ratio: float = threshold(0.20, source="heuristic: from here on, another rule applies")
 
     examples = (
-        fires(
-            "application clocks are set",
-            "warning",
-            "1,200 MHz, 61 % of its max",
-            gpu=_set("app_clocks"),
-        ),
-        fires("a sync boost group is", "warning", "slowest GPU", gpu=_set("sync_boost")),
-        fires("no reason is named", "warning", "names no reason", gpu={"clock_mhz": 1200.0}),
+        fires("application clocks are set", "warning", "1,200 MHz, 61 % of its max", gpu=_SLOW),
         quiet("the clock is high", gpu={}),
-        looks_alike("heat holds it down", gpu=_set("sw_thermal")),
-        looks_alike("the GPU is often idle", gpu={"clock_mhz": 1200.0, "values": {"utilization_ratio": 0.8}}),
+        looks_alike("heat holds it down", gpu={**_SLOW, "throttle": (("sw_thermal", 1.0, 1200.0),)}),
         NO_REASONS,
     )
 
@@ -70,19 +60,16 @@ class LowClocks(ClockRule):
             raise MissingSignal("the SM clock or its maximum was not measured")
         if ratio >= self.low_ratio or any(name in held and held[name].ratio >= self.others_ratio for name in _OTHERS):
             return None
-        named = max((held[name] for name in _SET if name in held), key=lambda one: one.ratio, default=None)
-        if named is not None and named.lower_ratio < self.named_ratio:
-            named = None
+        often = [held[name] for name in _SET if name in held and held[name].lower_ratio >= self.named_ratio]
+        named = max(often, key=lambda one: one.ratio, default=None)
         if named is None and (ratio >= self.unnamed_low_ratio or not self._is_free_and_full(gpu, clocks)):
             return None
-        why = _SET[named.reason] if named is not None else _UNNAMED
-        now, highest = clocks.median_mhz or 0.0, clocks.highest_mhz or 0.0
-        cost = clocks.cost(1.0 - ratio)
+        cost, now, highest = clocks.cost(1.0 - ratio), clocks.median_mhz or 0.0, clocks.highest_mhz or 0.0
         return self.finding(
             severity="info" if cost is None else cost.possible_severity,
             subject=device.title,
             summary=f"While busy, {device.title} runs at an SM clock of {mhz(now)}, {percent(ratio)} of its maximum of "
-            f"{mhz(highest)}: {why}.",
+            f"{mhz(highest)}: {_UNNAMED if named is None else _SET[named.reason]}.",
             advice=f"Have the administrator reset the clocks (root): `nvidia-smi -i {device.place} -rac`, then `-rgc`.",
             evidence=(
                 self.evidence("low_ratio", ratio, "SM clock over the highest"),

@@ -8,9 +8,9 @@ and steps stutter.
 ## How it is measured
 The kernel counts intervals and throttled intervals (`nr_periods` and `nr_throttled` of `cpu.stat`). The throttled share
 must pass 10 %, over at least 50 intervals. The throttled CPU seconds per second are a sum over all CPUs: divided by the
-CPUs of the machine, they are the least time lost, which decides the severity. The gain is at most R = T * min(throttled
-share, throttled CPU seconds per second). A throttled thread waits for a CPU, so this shares the time of
-`cpu-contention`, and the gain is counted once.
+CPUs of the machine, they are the least time lost, which decides the severity. N CPUs need a share Q / N of an interval
+to use up a quota of Q, so the gain is at most R = T * min(throttled share * (1 - Q / N), throttled CPU seconds per
+second). A throttled thread waits for a CPU: `cpu-contention` has the same time, and the gain is counted once.
 
 ## When it is wrong
 - Other processes of the same group use the quota as well: what is held back may be theirs.
@@ -43,11 +43,11 @@ class HostCpuQuota(BaseRule):
     least_periods: float = threshold(50, source="heuristic: five seconds")
 
     examples = (
-        fires("2 CPUs in 60 %", "warning", "60 % of 480 ... quota to 2.5 CPUs", saves_ms=25.0, **_USED_UP),
+        fires("2 CPUs in 60 %", "warning", "60 % of 480 ... quota to 2.5 CPUs", saves_ms=15.0, **_USED_UP),
         fires("the machine has no more CPUs", "critical", "Raise the quota", quota={}, run={"cpu.count": 2}),
         fires("the machine has 8 CPUs", "info", "Raise the quota", quota={}, run={"cpu.count": 8}),
         fires("the number of CPUs is not known", "info", "Raise the quota", quota={}),
-        fires("a tenth of the intervals", "warning", "10 %", **{**_USED_UP, "quota": {"ratio": 0.1}}),
+        fires("a tenth of the intervals", "info", "10 %", **{**_USED_UP, "quota": {"ratio": 0.1}}),
         fires(
             "a model computes on 8 threads",
             "warning",
@@ -79,8 +79,9 @@ class HostCpuQuota(BaseRule):
             raise MissingSignal(
                 f"{group.periods_count:.0f} intervals of the quota, {self.least_periods:.0f} are needed"
             )
-        held_ratio = min(1.0, group.throttled_ratio, group.throttled_cpus)
         machine_cpus = metrics.positive("cpu.count")
+        running = group.quota_cpus / machine_cpus if machine_cpus and machine_cpus > group.quota_cpus else 0.0
+        held_ratio = min(group.throttled_ratio * (1.0 - running), group.throttled_cpus, 1.0)
         certain_ratio = min(held_ratio, group.throttled_cpus / machine_cpus) if machine_cpus else 0.0
         cost = metrics.cost(held_ratio * step_ms, certain_ratio * step_ms)
         if group.throttled_ratio < self.least_ratio or not cost.is_worth():

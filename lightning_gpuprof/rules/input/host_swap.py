@@ -23,7 +23,7 @@ which each worker copies as it touches them. Make `/dev/shm` larger (`docker run
 `torch.multiprocessing.set_sharing_strategy("file_system")`.
 """
 
-from lightning_gpuprof.model.host import MachineUse
+from lightning_gpuprof.model.host import MAJOR_FAULTS_PER_S, MachineUse
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, decimal_size, percent
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, Value, claims, threshold
@@ -38,7 +38,7 @@ class HostSwap(BaseRule):
 
     least_samples: int = threshold(3, source="heuristic: three samples")
     least_samples_ratio: float = threshold(0.10, source="heuristic: rare swapping does not matter")
-    least_faults_per_s: float = threshold(10.0, source="heuristic: a fault costs 0.1 ms (SSD) to 10 ms")
+    least_faults_per_s: float = threshold(MAJOR_FAULTS_PER_S, source="heuristic: a fault costs 0.1 ms (SSD) to 10 ms")
     least_full_ratio: float = threshold(0.05, source="heuristic: memory pressure, full, above 5 %")
     most_shm_ratio: float = threshold(0.90, source="heuristic")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from typing import TYPE_CHECKING
 
+from lightning_gpuprof.model.device_copies import DeviceCopies
 from lightning_gpuprof.model.device_step import STARVED_RATIO, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, Unmeasured
 from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Finding, Metrics, Severity, Words
@@ -62,6 +63,13 @@ def less_work_saves_ms(metrics: Metrics, step: ExplainedStep, work_ms: float) ->
     if metrics.fetch.workers_set_the_pace and step.data_ms >= STARVED_RATIO * step.period_ms:
         return 0.0
     return max(0.0, work_ms - step.cause_ms("launch", "launch_latency"))
+
+
+def exposed_upload_ms(metrics: Metrics) -> float:
+    """Copies of pinned batches for which the device waits in a step; 0 where that is not known."""
+    step = metrics.device_step
+    copies = step.copies if isinstance(step, ExplainedStep) else None
+    return copies.of("HtoD", pageable=False).exposed_ms if isinstance(copies, DeviceCopies) else 0.0
 
 
 def confidence(step: DeviceStep) -> float:

@@ -18,18 +18,15 @@ numbers about steady steps do not include the windows' part.
 
 ## When it is wrong
 - On a crowded machine, the profiler's own code waits for a CPU, too, and costs more.
-- Where other programs made the run wait for its CPUs, trace windows are not judged: a stall while one is open may be
-  theirs.
+- Where other programs took its CPUs, trace windows are not judged: a stall while one is open may be theirs.
 
 ## What to do
-Use fewer or shorter windows, or longer sampling intervals. Use `GpuProfiler(enabled=False)` for runs that need no
-report.
+Use fewer or shorter windows, longer sampling intervals, or `GpuProfiler(enabled=False)` for runs without a report.
 """
 
-from lightning_gpuprof.model.missing import NotApplicable
-from lightning_gpuprof.model.numbers import capital, listed, seconds
+from lightning_gpuprof.model.numbers import capital, listed, possible, seconds
 from lightning_gpuprof.model.report import Validity
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, NotApplicable, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 
 
@@ -49,12 +46,7 @@ class ProfilerOverhead(BaseRule):
 
     examples = (
         fires("windows take 4 of 21 s", "info", "took 4.00 s of 21.2 s ... Record", **_cost(0.001, windows_s=4.0)),
-        fires(
-            "the profiler samples",
-            "info",
-            "3.0 % of the step ... 5.0 % of a CPU",
-            **_cost(0.03, background_cpu_ratio=0.05),
-        ),
+        fires("it samples", "info", "3.0 % of the step ... 5.0 % of a CPU", **_cost(0.03, background_cpu_ratio=0.05)),
         fires("timing takes 1 % of the step", "info", "1.0 %", **_cost(0.0101)),
         quiet("the profiler takes less", **_cost(0.0099)),
         not_applicable("a run of 5 s begins", "less than 20 s", steps=100, **_cost(0.2)),
@@ -78,8 +70,7 @@ class ProfilerOverhead(BaseRule):
             advice.append("set GpuProfiler(enabled=False) in runs that you do not measure, or make steps longer")
         if background_ratio >= self.least_background_ratio:
             parts.append(f"sampling takes {percent(background_ratio)} of a CPU")
-            sample = "sample less often: GpuProfiler(host=HostConfig(interval_s=5), nvml=NvmlConfig(interval_s=5))"
-            advice.append(sample)
+            advice += ["sample less often: GpuProfiler(host=HostConfig(interval_s=5), nvml=NvmlConfig(interval_s=5))"]
         if window_ratio >= self.least_window_ratio:
             parts.append(f"trace windows took {seconds(window_ratio * total_s)} of {seconds(total_s)}")
             advice.append("record fewer or shorter windows: GpuProfiler(windows=[...], trace=TraceConfig(active=2))")

@@ -6,13 +6,11 @@ batch gives each launch more work.
 
 ## How it is measured
 The needed memory, with what others hold, beside how the GPU is used: how long it idles (trace windows), else how many
-of its SMs are active (GPM, 95 % upper bound of the mean). Silent where the run waits for batches. The
-proposed batch is twice the size, or less if this run's activations would not fit. Information without a gain, which
-must be tried.
+of its SMs are active (GPM, 95 % upper bound of the mean). Silent where the run waits for batches. The proposed batch is
+twice the size, or less if this run's activations would not fit. Information without a gain, which must be tried.
 
 ## When it is wrong
 - A larger batch changes the training: learning rate and number of steps go with it.
-- Neither windows nor counters, or no batch size: not evaluated.
 
 ## What to do
 Try the batch size and compare samples per second; `Tuner(trainer).scale_batch_size(model)` finds the largest.
@@ -50,9 +48,8 @@ class MemoryHeadroom(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         use = memory_use(metrics)
-        name = use.memory.name
+        name, wait_ratio = use.memory.name, metrics.share_of("data_wait").median_ratio
         metrics.require_steady()
-        wait_ratio = metrics.share_of("data_wait").median_ratio
         if use.ratio >= self.needed_ratio or wait_ratio >= self.wait_ratio:
             return None
         why = self._underused(metrics, name)

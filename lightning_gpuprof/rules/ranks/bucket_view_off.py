@@ -28,6 +28,10 @@ _COPIES = {
     "model.parameters": 1000,
     "model.trainable_parameters": 1000,
 }
+_VIEWS = Change(
+    remove=('Trainer(..., strategy="ddp")',),
+    add=("Trainer(..., strategy=DDPStrategy(gradient_as_bucket_view=True))",),
+)
 
 
 class BucketViewOff(BaseRule):
@@ -61,13 +65,12 @@ class BucketViewOff(BaseRule):
         ratio = gradients / memory
         if ratio < self.least_ratio:
             return None
-        change = _views()
         return self.finding(
             subject="DDPStrategy",
             summary=f"DDP holds {gib(gradients)} of gradients twice, {percent(ratio)} of the device's memory, and "
             "copies them in every step.",
-            advice=f"Let gradients be views of the buckets: {change.added[0]}. It frees {gib(gradients)}.",
-            change=change,
+            advice=f"Let gradients be views of the buckets: {_VIEWS.added[0]}. It frees {gib(gradients)}.",
+            change=_VIEWS,
             evidence=(
                 self.evidence("least_ratio", ratio, "gradients, share of the device's memory"),
                 self.fact("gradients", gradients, "bytes"),
@@ -75,13 +78,6 @@ class BucketViewOff(BaseRule):
             ),
             confidence=0.8,
         )
-
-
-def _views() -> Change:
-    return Change(
-        remove=('Trainer(..., strategy="ddp")',),
-        add=("Trainer(..., strategy=DDPStrategy(gradient_as_bucket_view=True))",),
-    )
 
 
 def _gradient_bytes(metrics: Metrics) -> float | None:

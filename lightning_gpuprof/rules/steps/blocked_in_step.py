@@ -7,7 +7,8 @@ operators do not show it, because no operator runs.
 ## How it is measured
 In sampled steps, the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus CPU time
 in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`. Time in which the thread was ready but had no CPU
-(`schedstat`) does not count, nor do learning rate schedulers (`lr-scheduler-cost`).
+(`schedstat`) does not count, nor do learning rate schedulers (`lr-scheduler-cost`) or waits of the whole control group
+for memory (`host-swap`).
 
 With N torch threads, the main thread also waits for the others. At most N - 1 times its own CPU time in the phase, and
 at most the CPU time of the rest of the process, is subtracted before the lower bound is compared with the threshold.
@@ -57,7 +58,9 @@ class BlockedInStep(BaseRule):
         fires("the CPUs are full", "info", "waiting for a CPU", **{**_SLEEPING, "usable_cpus": 0.5}),
         quiet("the thread hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
         looks_alike("the thread waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),
+        looks_alike("its memory comes from swap", swapping={"full": 0.6}, **_SLEEPING),
         looks_alike("the thread waits for other ranks", blocked_ms={"backward": 10.0}, run={"trainer.world_size": 2}),
+        not_evaluated("its memory comes from swap, for how long is unknown", "swap", swapping={}, **_SLEEPING),
         not_evaluated("its CPU time is unknown", "CPU time of the main thread", blocked_known=False),
     )
 
@@ -67,13 +70,17 @@ class BlockedInStep(BaseRule):
         if not found.phases:
             raise MissingSignal("the CPU time of the main thread was not measured")
         worst = found.worst
-        certain = found.certain_ratio(worst)
-        cost = metrics.cost(min(worst.blocked.median_ms, step_ms), certain * step_ms, samples=worst.samples)
+        swapped = metrics.host.memory_stall_ratio
+        certain = max(0.0, found.certain_ratio(worst) - (swapped or 0.0))
+        most_ms = min(worst.blocked.median_ms, step_ms * (1.0 - (swapped or 0.0)))
+        cost = metrics.cost(most_ms, certain * step_ms, samples=worst.samples)
         if not cost.is_worth():
             return None
         if certain < self.least_ratio:
             self._require_told_apart(found)
             return None
+        if swapped is None and metrics.host.is_swapped:
+            raise MissingSignal("waiting for memory from swap cannot be separated: it was not measured")
         site = worst.sites[0][0] if worst.sites else ""
         code = _code_at(site, metrics)
         where = f", mostly in {in_words(site)}" if site else ""

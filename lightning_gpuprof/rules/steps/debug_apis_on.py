@@ -73,11 +73,7 @@ _DYNAMO = "TORCHDYNAMO_DISABLE"
 _MALLOC = ("DEBUG", "MALLOC_DEBUG", "PYMALLOC_DEBUG")
 _STACKS = "records a stack per operation, checks for NaN"
 _TRACING = "a Python tracing function (debugger, coverage)"
-_ADVANCED = (
-    "cProfile runs at every function call",
-    "Trainer(profiler=AdvancedProfiler)",
-    "Trainer(profiler=None)",
-)
+_ADVANCED = ("cProfile runs at every function call", "Trainer(profiler=AdvancedProfiler)", "Trainer(profiler=None)")
 _SANITIZER = ("each kernel is instrumented", "the compute sanitizer", "run without it", "cuda")
 _SETTINGS = (
     _Setting("flags.detect_anomaly", _STACKS, "detect_anomaly", "no torch.autograd.set_detect_anomaly(True)"),

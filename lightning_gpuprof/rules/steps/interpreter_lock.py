@@ -1,16 +1,14 @@
 """Another thread of the program holds the GIL, and the main thread waits for it.
 
 ## What it means
-Only one thread at a time can run Python: the one that holds the GIL. A thread that computes in pure Python (metrics,
-logging, a queue that pickles) releases it every 5 ms. The main thread releases it in each torch operator, and then
-waits up to 5 ms to get it back, many times per step.
+Only the thread that holds the GIL can run Python. One that computes in pure Python (metrics, logging, a queue that
+pickles) releases it every 5 ms: the main thread, which releases it in each torch operator, waits up to 5 ms each time.
 
 ## How it is measured
-Three signals must agree:
+Three signals must agree (on a GPU the rule is not evaluated):
 
 - another Python thread uses CPU time, which is read once a second;
-- in sampled steps, the main thread waits without computing and without lacking a CPU, in all phases but the fetch
-  (waits for torch's threads are left out, as in `blocked-in-step`);
+- in sampled steps, the main thread waits as in `blocked-in-step`, but in all phases except the fetch;
 - a thread of this profiler, which requests the GIL now and then, gets it at least 1 ms late. Each phase is
   weighted by how long the main thread waits in it.
 
@@ -19,7 +17,6 @@ the waiting time, at most that thread's CPU time.
 
 ## When it is wrong
 - The gain is an upper bound: a main thread that runs Python for long and waits for something else looks the same.
-- On a GPU, without CPU times of threads (`/proc`), and in runs of a few seconds: not evaluated.
 
 ## What to do
 Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into native code (numpy, torch).
@@ -28,10 +25,8 @@ Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into n
 from dataclasses import asdict
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, measured, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, measured, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -46,12 +41,7 @@ class InterpreterLockHeld(BaseRule):
     least_asked: int = threshold(MIN_ASKED, source="heuristic: fewer say nothing")
 
     examples = (
-        fires(
-            "the thread computes 80 % of the time",
-            "critical",
-            "The `metrics` thread holds the GIL in count() (train.py:21).",
-            beside={},
-        ),
+        fires("a thread computes", "critical", "`metrics` thread holds the GIL in count() (train.py:21)", beside={}),
         quiet("no other thread computes", beside={"cpus": 0.01}),
         looks_alike("the thread computes in native code", beside={"late": 5}),
         looks_alike("the training does not wait", beside={"waited_ms": 2.0}),
@@ -67,22 +57,20 @@ class InterpreterLockHeld(BaseRule):
             return None
         sites = [(in_words(site), looks) for site, looks in thread.sites[:3]]
         where = f" in {sites[0][0]}" if sites else ""
-        name = f"the `{thread.name}` thread"
-        cost = metrics.cost(lost_ms, min(certain * step_ms, lost_ms), samples=found.samples)
         return self.finding(
             severity="info" if found.waiting.crowded else None,
             subject=f"thread {thread.name}",
-            summary=f"{capital(name)} holds the GIL{where}. The main thread spends up to {millis(lost_ms)} of each "
-            f"{millis(step_ms)} step waiting for it.",
-            advice=f"Move {name}'s work to a process (multiprocessing, ProcessPoolExecutor) or into native code "
-            "that releases the GIL: only one thread can run Python at a time.",
+            summary=f"The `{thread.name}` thread holds the GIL{where}. The main thread spends up to {millis(lost_ms)} "
+            f"of each {millis(step_ms)} step waiting for it.",
+            advice=f"Move the `{thread.name}` thread's work to a process (multiprocessing, ProcessPoolExecutor) or "
+            "into native code that releases the GIL: only one thread can run Python at a time.",
             evidence=(
                 self.evidence("least_ratio", certain, "waiting outside the fetch, share of the step, at least"),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
                 self.evidence("least_late_ratio", found.late_ratio, "GIL came late, share of the requests"),
                 *(self.fact("call site", f"{place}: {looks} samples") for place, looks in sites),
             ),
-            cost=cost,
+            cost=metrics.cost(lost_ms, min(certain * step_ms, lost_ms), samples=found.samples),
             leaves=_leaves(metrics, lost_ms, thread.cpus * step_ms),
             confidence=0.5 if found.waiting.crowded else 0.8,
             explains=claims.INTERPRETER,

@@ -1,31 +1,26 @@
 """The longer the run, the longer its steps.
 
 ## What it means
-Something grows with every step and is processed again in every step: a list of losses or outputs that is summed up,
-metrics whose state is a list, a graph that is kept (`total += loss` without `.detach()`), hooks that are registered
-again, a cache without a limit. What costs little at the start costs most at the end of a long run.
+Something grows with every step and is processed again: a list of losses that is summed up, metrics whose state is a
+list, a graph that is kept (`total += loss` without `.detach()`), hooks registered again, a cache without a limit.
 
 ## How it is measured
 The steady steps are cut into fifths. Their medians must rise from one to the next, where one may fall by a tenth of the
 whole rise. The near ends of the 95 % confidence intervals of the first and the last fifth must be more than 10 % apart.
+As jumps are no drift (`phase-change`, or intended), medians of up to 100 blocks of steps are compared only between
+sharp changes by 5 % or more. There, the Mann-Kendall test must find a trend (p below 0.001), and the Theil-Sen slope
+must explain half of the growth and 10 % of the step.
 
-Jumps are no drift: they are `phase-change`, or intended. So medians of up to 100 blocks of steps are compared only
-between sharp changes by 5 % or more. There, the Mann-Kendall test must find a trend (p below 0.001), and the Theil-Sen
-slope must explain half of the growth and 10 % of the step.
-
-The gain is the excess over the first step. That is the line through the fifths at the start of the run if they all lie
-on it, and the slope within speed levels agrees, both within a tenth of the growth. If not, it is the first fifth. The
-lower bound always is the excess over the first fifth.
+The gain is the excess over the start of the line through the fifths, if they all lie on it and the slope within speed
+levels agrees, both within a tenth of the growth, else over the first fifth, which always is the lower bound.
 
 ## When it is wrong
-- Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
-  alike: the rule is silent.
-- It is also silent if others took more CPUs from this run in the last fifth, or if the main thread waited longer for a
-  CPU, unless one phase alone computes or waits longer. If neither was measured, the finding is information only.
+- Work that grows by design (longer sequences) and a machine that gets warm make all phases grow: the rule is silent.
+- It is also silent if others took more CPUs in the last fifth, or the main thread waited longer for one, unless one
+  phase alone computes or waits longer. If neither was measured, the finding is information only.
 
 ## What to do
-Find what grows in the named phase. Keep numbers instead of tensors (`.item()` or `.detach()` every N steps), limit
-lists, reset metrics each epoch.
+In the named phase, keep numbers instead of tensors (`.detach()`), limit lists, reset metrics each epoch.
 """
 
 from lightning_gpuprof.model.evenness import Growth
@@ -37,7 +32,7 @@ from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, computing_wor
 
 _GROWING = {"phase": "forward", "levels_ms": (0.0, 10.0, 20.0, 30.0, 40.0)}
 _JUMP = {"phase": "forward", "levels_ms": (0.0, 0.5, 1.0, 29.0, 30.0), "slope": 0.03}
-_UNKNOWN = {"taken_cpus": None, "run_delay_ratio": None}
+_UNKNOWN = {**_GROWING, "taken_cpus": None, "run_delay_ratio": None}
 
 
 class StepDrift(BaseRule):
@@ -53,7 +48,7 @@ class StepDrift(BaseRule):
 
     examples = (
         fires("a list is summed up in forward", "critical", "from 50.0 ms to 90.0 ms", fifths=_GROWING),
-        fires("the load by others is not known", "info", "not measured", fifths={**_GROWING, **_UNKNOWN}),
+        fires("the load by others is not known", "info", "not measured", fifths=_UNKNOWN),
         quiet("a run that may differ by chance", fifths={**_GROWING, "p_value": 0.002}),
         looks_alike("growth comes in one jump", fifths=_JUMP),
         looks_alike("other programs take the CPUs", fifths={**_GROWING, "taken_cpus": 1.5, "cpu_busy_ratio": 1.0}),
@@ -66,22 +61,21 @@ class StepDrift(BaseRule):
         change = growth.change if growth is not None and self.is_gradual(growth) else None
         if growth is None or change is None or change.by_machine:
             return None
-        cost, steps, unknown = growth.cost, growth.steps, change.crowded is None
-        if (growth.mean_ms - growth.first_ms) * steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
+        cost, phase, unknown = growth.cost, words_of(change.phase), change.crowded is None
+        if (growth.mean_ms - growth.first_ms) * growth.steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
             return None
         return self.finding(
-            subject=words_of(change.phase),
+            subject=phase,
             summary=f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} "
-            f"over {counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
-            f"{percent(change.phase_ratio)} of it is in {words_of(change.phase)}.{computing_words(change)}"
-            f"{UNKNOWN if unknown else ''}",
+            f"over {counted(growth.steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
+            f"{percent(change.phase_ratio)} of it is in {phase}.{computing_words(change)}{UNKNOWN if unknown else ''}",
             advice=f"Find what grows with every step in {suspect_words(metrics, change)}: a list, a metric's state or "
             "a retained graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
             "metrics in on_train_epoch_end.",
             evidence=(
                 self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),
                 self.evidence("most_chance", growth.drift.p_value, "chance of this without a trend"),
-                self.fact(f"growth of {words_of(change.phase)}", change.phase_ms, "ms"),
+                self.fact(f"growth of {phase}", change.phase_ms, "ms"),
                 *(self.fact(f"fifth {i}", one.period_ms, "ms") for i, one in enumerate(growth.drift.fifths, 1)),
             ),
             cost=cost.uncertain if unknown else cost,

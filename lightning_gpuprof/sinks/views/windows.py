@@ -33,6 +33,7 @@ _OF_WINDOWS = frozenset(
         "kernel_steps",
         "memory",
         "memory_modules",
+        "memory_lines",
         "memory_pieces",
         "savings",
         "roofline",

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.trace.attribution import (
     Stacks,
 )
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, US_AS_MS, Column, Table, bar, phase_column
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, SIZE, US_AS_MS, Column, Table, bar, phase_column
 from lightning_gpuprof.sinks.window_tables import short_names
 
 MAX_LINES = 20
@@ -89,6 +89,9 @@ def line_table(result: Attribution) -> Table:
     host = "time in which the main thread was in this code or in libraries that it called"
     if any(line.line.means == "call" for line in lines):
         host = "operators that this line called on the main thread; the trace does not show what else it did"
+    copied: tuple[Column[LineTime], ...] = ()
+    if any(line.copied_bytes for line in lines):
+        copied = (Column("copied", lambda line: line.copied_bytes, SIZE, help="to, from and between devices"),)
     return Table.of(
         "Lines of your code",
         lines[:MAX_LINES],
@@ -108,6 +111,7 @@ def line_table(result: Attribution) -> Table:
             US_AS_MS,
             help="the host waited for the device or for room in its queue",
         ),
+        *copied,
         Column("share", lambda line: line.device_ratio, PERCENT, help=_OF_DEVICE),
         absent=_NO_LINES[result.stacks],
     )

@@ -83,6 +83,26 @@ def module_table(use: DeviceMemoryUse) -> Table:
     )
 
 
+def line_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
+    """The lines of user code that allocated most.
+
+    Args:
+        use: Of one device.
+        limit: Most rows.
+    """
+    meaning = short_names.line_meaning(tuple(one.line for one in use.lines))
+    return Table.of(
+        f"Memory by line of your code: {place_of(use)}",
+        use.lines,
+        Column("line", lambda one: short_names.code_line(one.line, _PLACE_LIMIT), help=meaning),
+        Column("allocated", lambda one: one.allocated_bytes, SIZE, help="by its operators and their backward"),
+        Column("at peak", lambda one: one.peak_bytes, SIZE, help="still held at the peak"),
+        Column("allocations", lambda one: one.allocations, COUNT),
+        absent="Lines of code are not known: the window was recorded without stacks (with_stack=True).",
+        limit=limit,
+    )
+
+
 def piece_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
     """The largest allocations that were held at the peak.
 

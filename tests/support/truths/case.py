@@ -37,7 +37,8 @@ class Case:
             exists yet is counted as waiting, and not as missed.
         verdicts: Kinds that are right; empty: not judged.
         allowed: Rules that may speak besides, because what they say is true, too.
-        must_judge: Rules that have to be able to judge: the silence of one that lacks its signal proves nothing.
+        must_judge: Rules that have to be able to judge: the silence of one that lacks its signal proves nothing. Of a
+            healthy run they may not even say it as information.
         cure: Name of what applies the advice, in :data:`truths.cures.CURES`; empty: none here.
         of_peers: Also run under other tools.
     """

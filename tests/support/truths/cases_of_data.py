@@ -11,6 +11,7 @@ from truths.faults_of_data import (
     padded,
     prepared_after_the_move,
     rare_slow_items,
+    read_from_disk,
     single_samples,
     slow_collate,
     slow_items,
@@ -133,6 +134,14 @@ DATA: tuple[Case, ...] = (
         expected=(("input-jitter", "step-outliers"),),
         verdicts=("input-bound",),
         allowed=("too-few-workers", "input-bound", "loader-io-bound"),
+    ),
+    Case(
+        name="one worker, and each epoch reads from the disk again",
+        source=fit("conv", read_from_disk(1, epochs=5), workers(1), steps=500),
+        group="pair",
+        expected=(("too-few-workers",), ("page-cache-miss",)),
+        verdicts=("input-bound",),
+        allowed=(*INPUT, *FEW),
     ),
     Case(
         name="items slow, then fast",

@@ -109,6 +109,20 @@ GPUS: tuple[Case, ...] = (
         without="small batches from pinned memory",
     ),
     *_twins(
+        "batches from pinned memory of the other socket",
+        launches.slow_pinned_copies,
+        "h2d-slow-link",
+        verdicts=(),  # of a step it is a tenth to a third
+        allowed=("h2d-exposed",),
+        without="batches from pinned memory of its own socket",
+    ),
+    *_twins(
+        "the host is ahead until the queue is full",
+        launches.launches_far_ahead,
+        "queue-full",
+        without="the host waits before the queue is full",
+    ),
+    *_twins(
         "outputs are copied back in each step",
         launches.outputs_copied_back,
         "d2h-traffic",
@@ -208,6 +222,14 @@ GPUS: tuple[Case, ...] = (
         without="gradients are reduced beside backward",
     ),
     *_twins(
+        "gradients are reduced without NVLink",
+        ranks.reductions_without_nvlink,
+        "comm-slow-link",
+        verdicts=("comm-bound",),
+        allowed=("exposed-comm",),
+        without="gradients are reduced through NVLink",
+    ),
+    *_twins(
         "Lightning's check of all ranks empties the queue",
         ranks.check_of_ranks,
         "framework-ddp-sync",
@@ -238,6 +260,12 @@ GPUS: tuple[Case, ...] = (
         "fp32-matmul-tf32-off",
         allowed=("tc-unused",),
         without="products in TF32",
+    ),
+    *_twins(
+        "products in fp32 on a GPU without TF32",
+        kernels.fp32_on_volta,
+        "tc-unused",
+        without="products in half precision on a GPU without TF32",
     ),
     *_twins(
         "layouts change around convolutions",

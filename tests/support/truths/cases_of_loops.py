@@ -1,7 +1,7 @@
 """Cases: what happens around the model and beside the steps."""
 
 from truths.case import Case
-from truths.faults_of_data import slow_batch, workers
+from truths.faults_of_data import lengths, slow_batch, workers
 from truths.faults_of_loops import (
     checkpoints,
     csv_logger,
@@ -15,6 +15,7 @@ from truths.faults_of_loops import (
     slow_validation_items,
     trainer,
     validation,
+    windows_with_stacks,
 )
 from truths.fits import fit
 
@@ -145,6 +146,12 @@ LOOPS: tuple[Case, ...] = (
         source=fit("recurrent", slow_epoch_end(500, epochs=6), steps=90),
         expected=(("epoch-boundary-idle",),),
         verdicts=("outside-steps",),
+    ),
+    Case(
+        name="a window with stacks every 200 steps",
+        source=fit("transformer", windows_with_stacks(every=200), lengths(192), steps=1000),
+        expected=(("profiler-overhead",),),
+        verdicts=("compute-bound",),
     ),
     Case(
         name="anomaly detection is on",

@@ -10,6 +10,7 @@ from truths.faults_of_data import (
     padded,
     prepared_after_the_move,
     rare_slow_items,
+    read_from_disk,
     slow_items,
     workers,
 )
@@ -93,6 +94,18 @@ HEALTHY: tuple[Case, ...] = (
             ("short steps", fit("mlp", trainer(), steps=800)),
             ("MLP in 4 epochs with checkpoints", fit("mlp", fewer_epoch_steps(4), checkpoints(100), steps=400)),
         )
+    ),
+    Case(
+        name="transformer, one window in 1,000 steps",
+        source=fit("transformer", lengths(192), steps=1000, traced=True),
+        group="healthy",
+        verdicts=_COMPUTES,
+    ),
+    Case(
+        name="each epoch reads what is in memory",
+        source=fit("recurrent", read_from_disk(1, epochs=5, cached=True), workers(1), lengths(160), steps=300),
+        group="healthy",
+        must_judge=("page-cache-miss",),
     ),
     Case(
         name="convolutions, one worker",

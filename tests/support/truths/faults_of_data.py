@@ -1,9 +1,11 @@
 """Faults of the input pipeline; each function gives what plants the fault in a fit."""
 
 import functools
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, default_colla
 from truths.costs import Cost, burn
 from truths.models import SHAPES, Items
 from truths.setup import Setup, fault
+
+_FILE_SAMPLES = 32
+_PIECE = 128 << 10
 
 
 @fault
@@ -34,6 +39,26 @@ def slow_batch(setup: Setup, ms: float) -> None:
     cost = setup.costs["items"] = Cost(ms=ms)
     size = setup.batch_size
     setup.items.before.append(lambda index: None if index % size else cost.take())
+
+
+@fault
+def read_from_disk(setup: Setup, mib: int, *, epochs: int, cached: bool = False) -> None:
+    """Every sample reads so much of a file, in each of so many epochs from the disk, unless it stays in memory."""
+    path, size = Path(setup.folder) / "samples.bin", mib << 20
+    with path.open("wb") as file:
+        file.write(bytes(_FILE_SAMPLES * size))
+        os.fsync(file.fileno())  # what is not on the disk yet stays in memory
+
+    def read(index: int) -> None:
+        with path.open("rb", buffering=0) as file:
+            for begin in range(index % _FILE_SAMPLES * size, (index % _FILE_SAMPLES + 1) * size, _PIECE):
+                file.seek(begin)
+                file.read(_PIECE)
+                if not cached:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    setup.items.before.append(read)
+    setup.items.size = setup.steps // epochs * setup.batch_size
 
 
 @fault

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
-from truths.gpu_runs import GpuRun, Program
+from truths.gpu_runs import A100, GpuRun, Program
 from truths.gpu_steps import (
     BF16_GEMM,
     BYTES_PER_S,
@@ -12,6 +12,8 @@ from truths.gpu_steps import (
     FP32_GEMM,
     POINTWISE,
     TF32_GEMM,
+    VOLTA_FP16_GEMM,
+    VOLTA_FP32_GEMM,
     Step,
     Work,
     busy,
@@ -31,6 +33,14 @@ _BLOCKS_EACH = 2
 """Of 256 threads with 128 registers, by the registers of an A100's multiprocessor."""
 _COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>(int)"
 _PEAK_FLOPS = 312e12
+_V100: Mapping[str, object] = {
+    **A100,
+    "name": "Tesla V100-SXM2-32GB",
+    "computeMajor": 7,
+    "totalGlobalMem": 34_089_730_048,
+    "sharedMemPerMultiprocessor": 98304,
+    "numSms": 80,
+}
 
 
 def healthy(random: Random, faulty: bool) -> Program:
@@ -48,6 +58,21 @@ def fp32_products(random: Random, faulty: bool) -> Program:
             "trainer.precision": "32-true",
             "flags.float32_matmul_precision": "highest" if faulty else "high",
         },
+    )
+
+
+def fp32_on_volta(random: Random, faulty: bool) -> Program:
+    """Products in fp32 on a GPU without TF32; the twin's are in half precision."""
+    name, size = (VOLTA_FP32_GEMM, 2048) if faulty else (VOLTA_FP16_GEMM, 4096)
+    forward, backward = busy(random, name=name, size=size)
+    return Program(
+        step=Step(forward=forward, backward=backward, update=update),
+        conditions={
+            "device.name": str(_V100["name"]),
+            "device.capability": "7.0",
+            "trainer.precision": "32-true" if faulty else "16-mixed",
+        },
+        document={"deviceProperties": [_V100]},
     )
 
 

@@ -1,11 +1,15 @@
 """Faults of a host that feeds a device: what is wrong, how large it is drawn, and the twins without it."""
 
+from dataclasses import replace
 from random import Random
 
+from lightning_gpuprof.model.clock_events import MASK
+from lightning_gpuprof.model.journal import Value
 from truths.gpu_runs import GpuRun, Program
 from truths.gpu_steps import (
     FILLS,
     PAGEABLE_BYTES_PER_S,
+    PINNED_BYTES_PER_S,
     POINTWISE,
     Step,
     busy,
@@ -69,6 +73,46 @@ def large_pinned_batches(random: Random, faulty: bool) -> Program:
         pinned(run, nbytes if faulty else nbytes // 64)
 
     return Program(step=Step(forward=forward, backward=backward, update=update, upload=upload))
+
+
+_PCIE: dict[str, Value] = {
+    "gpu0.name": "NVIDIA A100-SXM4-40GB",
+    "gpu0.pcie_generation_max": 4,
+    "gpu0.pcie_width_max": 16,
+    "gpu0.sm_clock_max_mhz": 1410.0,
+    "gpu0.utilization_refresh_s": 0.167,
+}
+_BUSY = {"utilization_ratio": 0.98, "sm_clock_mhz": 1410.0, MASK: 0.0, "pcie_generation": 4.0, "pcie_width": 16.0}
+"""What the driver says of a busy GPU in a fast slot."""
+
+
+def slow_pinned_copies(random: Random, faulty: bool) -> Program:
+    """Batches in memory of the other socket reach a part of the link's rate; the twin's are in the GPU's own."""
+    forward, backward = busy(random)
+    nbytes, bytes_per_s = random.randint(40, 60) << 20, random.uniform(4e9, 7e9) if faulty else PINNED_BYTES_PER_S
+
+    def upload(run: GpuRun) -> None:
+        pinned(run, nbytes, bytes_per_s)
+
+    step = Step(forward=forward, backward=backward, update=update, upload=upload)
+    return Program(step=step, conditions=_PCIE, driver=_BUSY)
+
+
+def launches_far_ahead(random: Random, faulty: bool) -> Program:
+    """The host queues more kernels than CUDA takes; the twin's waits for the loss before it is as far."""
+    count, us = random.randint(250, 300), random.uniform(40.0, 80.0)
+
+    def launch(run: GpuRun) -> None:
+        pointwise(run, us)
+
+    step = repeated(launch, count)
+
+    def read(run: GpuRun) -> None:
+        if not faulty:
+            run.item()
+        step.forward(run)
+
+    return Program(step=replace(step, forward=read))
 
 
 def slow_fetches(random: Random, faulty: bool) -> Program:

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor
 
+from lightning_gpuprof import TraceConfig
 from truths.costs import Cost
 from truths.models import SHAPES, Classifier, Items
 from truths.setup import Setup, fault
@@ -47,6 +48,13 @@ def module_hook(setup: Setup, ms: float, *, hook: str = "on_train_batch_end") ->
 
     setattr(Hooked, hook, method)
     setup.model.__class__ = Hooked
+
+
+@fault
+def windows_with_stacks(setup: Setup, *, every: int) -> None:
+    """Windows of 20 steps with stacks, one every so many steps."""
+    begins = list(range(every, setup.steps - every, every))
+    setup.profiler = {"windows": begins, "trace": TraceConfig(active=20, with_stack=True, max_windows=len(begins))}
 
 
 @fault

@@ -45,6 +45,22 @@ def exposed_reductions(random: Random, faulty: bool) -> Program:
     return _distributed(Step(forward=forward, backward=reduce, update=update))
 
 
+def reductions_without_nvlink(random: Random, faulty: bool) -> Program:
+    """Gradients are reduced beside backward, but through host memory: most of them come late. The twin has NVLink."""
+    forward, _ = busy(random)
+    part = layers(2, 4096, passes=2)
+    buckets, nbytes = random.randint(8, 12), random.randint(50, 100) << 20
+    link_bytes_per_us = random.uniform(5e3, 12e3) if faulty else LINK_BYTES_PER_US
+
+    def reduce(run: GpuRun) -> None:
+        for _ in range(buckets):
+            part(run)
+            run.collective(nbytes / link_bytes_per_us, nbytes, ranks=8)
+        run.communication_done()
+
+    return _distributed(Step(forward=forward, backward=reduce, update=update))
+
+
 def check_of_ranks(random: Random, faulty: bool) -> Program:
     """Lightning asks all ranks in each step whether one was told to stop, and short steps wait for the answer."""
     forward, backward = layers(random.randint(8, 12), 1536), layers(random.randint(8, 12), 1536, passes=2)

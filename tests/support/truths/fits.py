@@ -58,7 +58,7 @@ class Fit:
         setup = self.setup(folder, seed)
         if change is not None:
             change(setup)
-        options: dict[str, Any] = {"windows": [40] if self.traced else []}
+        options: dict[str, Any] = {"windows": [40] if self.traced else [], **setup.profiler}
         profiler = GpuProfiler(dirpath=str(folder / "gpuprof"), reports=["json"], nvml=self.nvml, **options)
         setup.fit([profiler])
         return profiler

@@ -104,6 +104,7 @@ class Program:
         document: Further entries of the trace.
         samples: What the sampler of the device's memory reads in a step, by the number of steps so far.
         held: What model and optimizer hold, as the sampler reads it once.
+        driver: What the driver says of the device, in each step.
     """
 
     step: Callable[[GpuRun], None]
@@ -111,6 +112,7 @@ class Program:
     document: Mapping[str, object] = field(default_factory=dict)
     samples: Callable[[int], Readings] = lambda steps: {}
     held: Readings = field(default_factory=dict)
+    driver: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +155,8 @@ class Simulated:
                     run.end_window(first, {**program.document})
                 for subject, values in program.samples(number + 1).items():
                     run.sample("memory", subject, {"batch_index": float(number), **values})
+                if program.driver:
+                    run.sample("nvml", "gpu0", {**program.driver})
         return report_of(run_folder)
 
 
@@ -177,7 +181,14 @@ class GpuRun(GpuTrace):
         self.folder = folder
         self.is_recording = False
         self._pause_us = 0.0
-        self._clock = StepClock(now=self._now_ns, cpu_now=self._now_ns, delay_now=lambda: 0, start_ns=0)
+        self.waited_us = self.without_cpu_us = 0.0
+        """In which the main thread slept, and in which it was ready but had no CPU."""
+        self._clock = StepClock(
+            now=self._now_ns,
+            cpu_now=lambda: int((self.now - self.waited_us - self.without_cpu_us) * 1e3),
+            delay_now=lambda: int(self.without_cpu_us * 1e3),
+            start_ns=0,
+        )
         self._slots: dict[Phase, tuple[AbstractContextManager[object], AbstractContextManager[object]]] = {}
         self._cpu = False
         self._clock.set_cpu_mode_listener(self._sample_cpu)

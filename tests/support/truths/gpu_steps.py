@@ -11,11 +11,21 @@ Work = Callable[[GpuRun], None]
 BF16_GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 FP32_GEMM = "ampere_sgemm_128x64_nn"
 TF32_GEMM = "ampere_tf32_s1688gemm_128x128_ldg4_stages_32x3_nn"
+VOLTA_FP32_GEMM = "volta_sgemm_128x64_nn"
+VOLTA_FP16_GEMM = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn"
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
 MULTI_TENSOR = "void at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<4>>(T1, T2)"
 
-FLOPS = {BF16_GEMM: 0.6 * 312e12, TF32_GEMM: 0.6 * 156e12, FP32_GEMM: 0.8 * 19.5e12}
-"""What a large product reaches on an A100: parts of its peaks."""
+FLOPS = {
+    BF16_GEMM: 0.6 * 312e12,
+    TF32_GEMM: 0.6 * 156e12,
+    FP32_GEMM: 0.8 * 19.5e12,
+    VOLTA_FP32_GEMM: 0.8 * 15.7e12,
+    VOLTA_FP16_GEMM: 0.6 * 125e12,
+}
+"""What a large product reaches on an A100 or V100: parts of its peaks."""
+
+_DTYPES = {BF16_GEMM: "c10::BFloat16", VOLTA_FP16_GEMM: "c10::Half"}
 
 BYTES_PER_S = 1.3e12
 PAGEABLE_BYTES_PER_S = 5e9
@@ -58,7 +68,7 @@ class Step:
 
 def gemm(run: GpuRun, size: int, *, name: str = BF16_GEMM, op: str = "aten::mm") -> None:
     """A product of two square matrices."""
-    dtype = "c10::BFloat16" if name == BF16_GEMM else "float"
+    dtype = _DTYPES.get(name, "float")
     us = 2.0 * size**3 / FLOPS[name] * 1e6
     run.kernel(us, host_us=11.0, op=op, name=name, inputs=([[size, size]] * 2, [dtype] * 2), geometry=FILLS)
 
@@ -68,9 +78,9 @@ def pointwise(run: GpuRun, us: float, *, host_us: float = 9.0) -> None:
     run.kernel(us, host_us=host_us, op="aten::add", name=POINTWISE, geometry=FILLS)
 
 
-def pinned(run: GpuRun, nbytes: int) -> None:
+def pinned(run: GpuRun, nbytes: int, bytes_per_s: float = PINNED_BYTES_PER_S) -> None:
     """The batch, from pinned memory."""
-    run.copy(nbytes / PINNED_BYTES_PER_S * 1e6, nbytes, kind="HtoD (Pinned -> Device)")
+    run.copy(nbytes / bytes_per_s * 1e6, nbytes, kind="HtoD (Pinned -> Device)")
 
 
 def update(run: GpuRun) -> None:

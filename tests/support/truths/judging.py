@@ -34,7 +34,8 @@ class Judgement:
             that are only the symptom of one before them are not counted as places.
         waiting: For each planted fault, whether its rules do not exist yet.
         verdict_right: None: not judged.
-        false_alarms: Warnings and critical findings that nothing planted explains.
+        false_alarms: Warnings and critical findings that nothing planted explains; of a healthy run also what
+            rules that had to judge say as information.
         not_judged: Rules that had to judge and lacked their signal.
         error: Why there is no report.
     """
@@ -69,6 +70,7 @@ def judge(
     known = named | set(case.allowed)
     known |= set(OF_A_FULL_MACHINE) if _disturbed(said) else set()
     known |= {symptom for rule in known for symptom in SYMPTOMS.get(rule, ())}
+    silent = case.must_judge if case.group == "healthy" else ()
     waiting = tuple(not any(name in rules for name in names) for names in case.expected)
     return Judgement(
         case=case.name,
@@ -77,7 +79,9 @@ def judge(
         ranks=tuple(_rank(names, order) for names in case.expected),
         waiting=waiting,
         verdict_right=_right(case, said),
-        false_alarms=tuple(f.rule for f in said.findings if f.severity in _LOUD and f.rule not in known),
+        false_alarms=tuple(
+            f.rule for f in said.findings if f.rule not in known and (f.severity in _LOUD or f.rule in silent)
+        ),
         not_judged=tuple(rule for rule in case.must_judge if rule in said.not_evaluated),
         seconds=seconds,
         repetition=repetition,

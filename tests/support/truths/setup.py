@@ -33,6 +33,7 @@ class Setup:
         val_items: Validation samples.
         trainer: Arguments of the Trainer.
         callbacks: The user's.
+        profiler: Arguments of the profiler.
         steps: Training steps.
         folder: For files that the fit writes.
         beside: What runs next to the training.
@@ -51,6 +52,7 @@ class Setup:
     val_items: Items | None = None
     trainer: dict[str, Any] = field(default_factory=dict)
     callbacks: list[Callback] = field(default_factory=list)
+    profiler: dict[str, Any] = field(default_factory=dict)
     beside: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
     costs: dict[str, Cost] = field(default_factory=dict)
     make_loader: Callable[[Setup], Any] | None = None

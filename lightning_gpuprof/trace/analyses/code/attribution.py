@@ -55,6 +55,9 @@ class _DeviceTime:
     def __init__(self, linked: LinkedTrace, places: CallPlaces) -> None:
         self.duration_ns = linked.work.duration_ns
         self.total_ns = int(self.duration_ns.sum())
+        first = len(linked.trace.kernel)
+        rows = np.arange(len(linked.work))
+        self.is_copy: Mask = (rows >= first) & (rows < first + len(linked.trace.memcpy))
         self.launched = linked.launched
         self.line = take_or_absent(places.line, linked.launch)
         self.module = take_or_absent(places.module, linked.launch)
@@ -108,6 +111,8 @@ def _lines(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime, waiting: 
     backward_ns, _ = time.by(time.line, count, time.backward)
     host_ns = _host_ns(linked, places)
     hits = _hits(linked, places)
+    moved = (time.line > ABSENT) & time.is_copy
+    copied_bytes = summed(time.line[moved], np.maximum(linked.work.size_bytes[moved], 0), count)
     of_call = places.line[waiting]
     known = of_call > ABSENT
     weights = linked.trace.runtime.duration_ns[waiting[known]]
@@ -123,6 +128,7 @@ def _lines(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime, waiting: 
             backward_us=int(backward_ns[row]) / 1000,
             blocked_us=int(blocked_ns[row]) / 1000,
             device_ratio=time.ratio(int(device_ns[row])),
+            copied_bytes=int(copied_bytes[row]),
             kernels=int(kernels[row]),
         )
         for row in order

@@ -5,6 +5,7 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.memory import (
     DeviceMemoryUse,
+    LineMemory,
     LivePiece,
     ModuleMemory,
     OperatorMemory,
@@ -103,6 +104,7 @@ def _of_place(
         curve_bytes=curve_bytes,
         operators=_operators(linked, calls, found),
         modules=_modules(places, found),
+        lines=_lines(places, found),
         pieces=pieces,
         pieces_count=int(at_peak.sum()),
     )
@@ -189,6 +191,19 @@ def _modules(places: CallPlaces, found: _Allocations) -> tuple[ModuleMemory, ...
         for chain, (allocated, peak), own in zip(chains, sums, own_bytes.tolist(), strict=True)
     ]
     return tuple(sorted(made, key=lambda one: (-one.allocated_bytes, len(one.path))))
+
+
+def _lines(places: CallPlaces, found: _Allocations) -> tuple[LineMemory, ...]:
+    known = found.line > ABSENT
+    groups = groups_of(found.line[known])
+    allocated = groups.sums(found.bytes[known])
+    at_peak = groups.sums(np.where(found.at_peak[known], found.bytes[known], 0))
+    columns = found.line[known][groups.first], groups.counts, allocated, at_peak
+    made = [
+        LineMemory(line=places.lines[line], allocations=count, allocated_bytes=own, peak_bytes=peak)
+        for line, count, own, peak in zip(*(one.tolist() for one in columns), strict=True)
+    ]
+    return tuple(sorted(made, key=lambda one: (-one.allocated_bytes, one.line.frame)))
 
 
 def _pieces(

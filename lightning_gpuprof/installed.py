@@ -1,0 +1,82 @@
+"""Installed distributions and their entry points, from the names of their folders.
+
+:mod:`importlib.metadata` imports a parser of e-mails for it and reads a file of each: a quarter of ``gpuprof doctor``.
+"""
+
+import contextlib
+import pkgutil
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_INFO = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-[^/]*)?\.(?:dist|egg)-info")
+
+
+class EntryPoint(NamedTuple):
+    """What a distribution offers to others under a name."""
+
+    name: str
+    value: str
+
+    def load(self) -> object:
+        """Import it."""
+        return pkgutil.resolve_name(self.value)
+
+
+class Installed:
+    """What can be imported; of a distribution that is there twice, the first one counts.
+
+    Args:
+        paths: Folders to look in. If there is an archive among them, importlib.metadata is asked.
+    """
+
+    def __init__(self, paths: Iterable[str] = sys.path) -> None:
+        self._folders: dict[str, tuple[str, Path]] = {}
+        self._has_archive = False
+        for path in map(Path, paths):
+            if path.is_file():  # a zip with packages in it
+                self._has_archive = True
+                continue
+            with contextlib.suppress(OSError):
+                for folder in path.iterdir():
+                    if found := _INFO.fullmatch(folder.name):
+                        self._folders.setdefault(_normal(found["name"]), (found["version"], folder))
+
+    def version(self, distribution: str) -> str | None:
+        """Version of a distribution; None if it is not installed."""
+        found = self._folders.get(_normal(distribution))
+        if found is not None or not self._has_archive:
+            return None if found is None else found[0]
+        from importlib import metadata
+
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
+        return None
+
+    def entry_points(self, group: str) -> list[EntryPoint]:
+        """All entry points of a group."""
+        if self._has_archive:
+            from importlib import metadata
+
+            return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]
+        return [point for _, folder in self._folders.values() for point in _entries(folder, group)]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _entries(folder: Path, group: str) -> Iterator[EntryPoint]:
+    try:
+        lines = (folder / "entry_points.txt").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    section = ""
+    for line in map(str.strip, lines):
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif section == group and "=" in line:
+            name, _, value = line.partition("=")
+            yield EntryPoint(name.strip(), value.partition("[")[0].strip())
