@@ -59,7 +59,7 @@ def _with_link(metrics: Metrics) -> Iterator[WindowFacts]:
     most = links.pop() if len(links) == 1 else None
     for window in metrics.windows:
         found = window.analysis
-        if most is None or found is None or found.api_tables is None:
+        if found is None or found.api_tables is None:
             yield window
         else:
             tables = replace(found.api_tables, pcie_bytes_per_s=most)

@@ -143,6 +143,22 @@ def test_without_the_tables_of_copies_it_is_not_evaluated() -> None:
         H2dPageable().check(replace(metrics, windows=(without,)))
 
 
+def test_the_ceiling_of_the_link_is_beside_the_copies_where_all_gpus_have_the_same() -> None:
+    metrics = replace(example_run(gpu={}), windows=(copying_window(h2d_ms=10.0, copies=2),))
+    (gpu,) = metrics.devices
+    facts = msgspec.structs.replace(gpu.facts, pcie_generation_max=4.0, pcie_width_max=16.0)
+    known = msgspec.structs.replace(gpu, facts=facts)
+    other = msgspec.structs.replace(gpu, facts=msgspec.structs.replace(facts, pcie_width_max=8.0))
+
+    def link(*devices: object) -> float | None:
+        (window,) = replace(metrics, devices=devices).windows
+        return window.analysis.api_tables.pcie_bytes_per_s  # type: ignore[no-any-return]
+
+    assert link(known) == link(known, known) == pytest.approx(31.504e9)
+    assert link(known, other) is None
+    assert link() is None
+
+
 @pytest.mark.parametrize(("average", "largest", "fires"), [(72, 144, True), (10, 90, False)])
 def test_small_copies_beside_large_ones_count_unless_large_ones_are_few(
     average: int, largest: int, fires: bool
