@@ -13,7 +13,7 @@ from gpu_builder import errors as all_errors
 from host_builder import beside_thread, collecting, growing, short_quota, swapping
 from memory_builder import memory_run
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share
-from ranks_builder import with_ranks
+from ranks_builder import with_rank_memory, with_ranks
 from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch
 
@@ -48,7 +48,7 @@ def example_run(**changes: Any) -> Metrics:
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
     - ``wall_s``: parts of the wall time that differ; None: not measured. ``val_wait_s``: fetches of validation.
-    - ``ranks``: it has several, with these keywords of ``with_ranks``.
+    - ``ranks``: it has several, with these keywords of ``with_ranks``; ``rank_memory``: of ``with_rank_memory``.
     - ``collectives``: it has eight, and a trace window with collectives of these keywords of ``collective``; others are
       those of ``distributed``.
     - ``gaps_s``: the time between its epochs of 5 s; ``gap_ledger`` says where it went: name, seconds and hook.
@@ -139,6 +139,7 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "wall_s": _with_wall,
     "val_wait_s": _with_val_wait,
     "ranks": lambda metrics, part: with_ranks(metrics, **part),
+    "rank_memory": lambda metrics, part: with_rank_memory(metrics, **part),
     "run_delay_ms": _delayed,
     "cpus_of_others": _beside_others,
     "gaps_s": _with_gaps,
