@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from lightning_gpuprof.model.batch_shapes import BatchShapes
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.curves import RankRow, Ranks
@@ -203,6 +204,8 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """The ranks side by side; None: there is one."""
     rank_memory: RankMemory | Unmeasured | None = None
     """The memory of their GPUs side by side, likewise."""
+    batch_shapes: BatchShapes | Unmeasured = Unmeasured(why="no batch was inspected")
+    """Of the few batches inspected."""
     evenness: Evenness = msgspec.field(default_factory=Evenness)
     logging_without_delay: Share | None = None
     """Logging without the time in which the thread was ready to run but had no CPU; None: little, or not measured."""

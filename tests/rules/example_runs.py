@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from compile_builder import compiled, graph_break, recompile
 from device_builder import collective, distributed
-from feeding_builder import looked_at, starved
+from feeding_builder import looked_at, starved, varied_shapes
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
 from host_builder import beside_thread, collecting, growing, short_quota, swapping
@@ -22,6 +22,7 @@ from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.input_pipeline import Padding
 from lightning_gpuprof.model.metrics import HookShare, Metrics
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.report import Device, LedgerRow, Wall
 
 _STARVED = set(signature(starved).parameters) - set(signature(build).parameters) - {"changes"}
@@ -55,6 +56,7 @@ def example_run(**changes: Any) -> Metrics:
     - ``compiled``: torch.compile was at work, with these keywords of ``compiled``.
     - ``growing``, ``collecting``, ``beside``, ``quota``, ``swapping``: the host does this, by ``host_builder``.
     - ``padding``: its batches were looked at, with these fields of ``Padding``; None: they were not.
+    - ``shapes``: its batches have lengths of their own, but for these fields of ``BatchShapes``; None: nobody looked.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -160,5 +162,8 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "collecting": lambda metrics, part: replace(metrics, host=collecting(**part)),
     "beside": lambda metrics, part: replace(metrics, interpreter_lock=beside_thread(**part)),
     "padding": lambda metrics, part: replace(metrics, input=looked_at(None if part is None else Padding(**part))),
+    "shapes": lambda metrics, part: replace(
+        metrics, batch_shapes=Unmeasured(why="no batch was inspected") if part is None else varied_shapes(**part)
+    ),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

@@ -561,6 +561,21 @@ MORE: dict[str, tuple[Example, ...]] = {
             "the ranks were not compared", "not compared", run={"trainer.world_size": 4, "device.type": "cuda"}
         ),
     ),
+    "dynamic-shapes": (
+        *decides("8 shapes", "info", "9 of 13", {"shapes": {"shapes": 8}}, {"shapes": {"shapes": 9}}),
+        *decides(
+            "15 % of the mean",
+            "info",
+            "varies by 15 % of its mean",
+            {"shapes": {"spread_ratio": 0.149}},
+            {"shapes": {"spread_ratio": 0.151}},
+        ),
+        *decides(
+            "70 % of the variance", "info", "Put", {"shapes": {"fit_ratio": 0.69}}, {"shapes": {"fit_ratio": 0.71}}
+        ),
+        fires("six batches were compared", "info", "Put samples", shapes={"compared": 6}),
+        not_evaluated("three steps are steady", "3 steady steps", shapes={}, steady=3),
+    ),
     "load-imbalance": decides(
         "a tenth of the step",
         "warning",
