@@ -84,6 +84,7 @@ def _restarts(iterator_s: float) -> dict[str, Any]:
     return {"times_ms": short, "persistent_workers": False, "iterator_s": iterator_s, "first_wait_s": 0.01}
 
 
+_SAVED = "checkpoint.bytes"
 _DDP_COPIES = {
     "device.type": "cuda",
     "device.memory_bytes": 40 * GIB,
@@ -575,6 +576,13 @@ MORE: dict[str, tuple[Example, ...]] = {
         ),
         fires("six batches were compared", "info", "Put samples", shapes={"compared": 6}),
         not_evaluated("three steps are steady", "3 steady steps", shapes={}, steady=3),
+    ),
+    "checkpoint-stall": (
+        *(
+            fires(what, "critical", "Save less often", lacks="local disk", checkpoint=(20, 6.0), run={_SAVED: size})
+            for what, size in (("each has 31 MB", 31_000_000), ("each has 9 MB", 9_000_000), ("of unknown size", None))
+        ),
+        fires("each has 29 MB", "critical", "29 MB at 96.7 MB/s.", checkpoint=(20, 6.0), run={_SAVED: 29_000_000}),
     ),
     "load-imbalance": decides(
         "a tenth of the step",
