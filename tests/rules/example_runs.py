@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from compile_builder import compiled, graph_break, recompile
 from device_builder import collective, distributed
-from feeding_builder import looked_at, starved, varied_shapes
+from feeding_builder import looked_at, starved
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
 from host_builder import beside_thread, collecting, growing, short_quota, swapping
 from memory_builder import memory_run
-from metrics_builder import HEALTHY_MS, build, outliers, replace, share
+from metrics_builder import HEALTHY_MS, build, outliers, replace, share, varied_shapes
 from ranks_builder import with_rank_memory, with_ranks
 from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch

@@ -6,7 +6,6 @@ from typing import Any
 from metrics_builder import build, replace
 from msgspec.structs import replace as stored
 
-from lightning_gpuprof.model.batch_shapes import BatchShapes
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse, Reading, WorkerUse
 from lightning_gpuprof.model.input_pipeline import (
     InputLoader,
@@ -193,13 +192,6 @@ def looked_at(padding: Padding | None) -> InputPipeline:
         loaders=(made,),
         slowest=0,
     )
-
-
-def varied_shapes(**changes: Any) -> BatchShapes:
-    """13 batches of 12 lengths, in steps of 20 to 80 ms, but for the changes."""
-    looks = {"looks": 13, "shapes": 12, "smallest": "16x8", "largest": "16x184", "compared": 8}
-    times = {"fit_ratio": 0.95, "spread_ratio": 0.4, "smallest_ms": 20.0, "largest_ms": 80.0}
-    return BatchShapes(**{**looks, **times, **changes})
 
 
 def _worker(mean_ms: float, max_ms: float | None) -> InputWorker:
