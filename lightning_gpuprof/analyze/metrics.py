@@ -150,7 +150,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
         interpreter_lock=interpreter_lock(sampled),
         transfer_hooks=transfer_hooks(journal, chosen.steady),
-        batch_shapes=batch_shapes(journal, chosen.steady),
+        batch_shapes=batch_shapes(journal, chosen.labels),
     )
     return with_derived(metrics)
 

@@ -10,15 +10,15 @@ class BatchShapes(msgspec.Struct, frozen=True, kw_only=True):
     """Batches inspected."""
     shapes: int
     """Different ones among them."""
-    smallest: str
-    """Shapes of the tensors in the smallest batch: ``16x8, 16``."""
-    largest: str
-    compared: int
-    """Batches whose step is steady: with these the time is compared."""
-    fit_ratio: float
-    """Share of the variance of their step time that their size explains, with larger ones taking longer; 0: none."""
-    spread_ratio: float
-    """Standard deviation over mean of the step time that follows from the sizes of all batches inspected."""
-    smallest_ms: float
-    """Step time that follows from the size of the smallest."""
-    largest_ms: float
+    compared: int = 0
+    """Those whose step is an ordinary one, after the first five; what follows is of these."""
+    smallest: str = ""
+    """Shapes of the tensors in the smallest: ``16x8, 16``."""
+    largest: str = ""
+    smallest_ms: float = 0.0
+    """Step time with it."""
+    largest_ms: float = 0.0
+    correlation: float = 0.0
+    """Rank correlation (Spearman) of size and step time: 1 where each larger batch takes longer, 0: none."""
+    spread_ratio: float = 0.0
+    """Standard deviation over mean of the step time that follows from the size."""

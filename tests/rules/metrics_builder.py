@@ -111,8 +111,8 @@ def outliers(
 
 def varied_shapes(**changes: Any) -> BatchShapes:
     """13 batches of 12 lengths, in steps of 20 to 80 ms, but for the changes."""
-    looks = {"looks": 13, "shapes": 12, "smallest": "16x8", "largest": "16x184", "compared": 8}
-    times = {"fit_ratio": 0.95, "spread_ratio": 0.4, "smallest_ms": 20.0, "largest_ms": 80.0}
+    looks = {"looks": 13, "shapes": 12, "smallest": "16x8", "largest": "16x184", "compared": 12}
+    times = {"correlation": 0.95, "spread_ratio": 0.4, "smallest_ms": 20.0, "largest_ms": 80.0}
     return BatchShapes(**{**looks, **times, **changes})
 
 
@@ -283,7 +283,7 @@ def build(
         blocked=blocked if blocked_known else None,
         outliers=stalls if outliers_known else None,
         devices=(),
-        batch_shapes=varied_shapes(shapes=1, largest="16x8", fit_ratio=0.0, spread_ratio=0.0, largest_ms=20.0),
+        batch_shapes=varied_shapes(shapes=1, largest="16x8", correlation=0.0, spread_ratio=0.0, largest_ms=20.0),
         host=host or calm_host(),
         memory=Memory(),
         windows=() if idle_ratio is None else (_window(idle_ratio, period_ms),),

@@ -572,9 +572,9 @@ MORE: dict[str, tuple[Example, ...]] = {
             {"shapes": {"spread_ratio": 0.151}},
         ),
         *decides(
-            "70 % of the variance", "info", "Put", {"shapes": {"fit_ratio": 0.69}}, {"shapes": {"fit_ratio": 0.71}}
+            "a correlation of 0.7", "info", "Put", {"shapes": {"correlation": 0.69}}, {"shapes": {"correlation": 0.71}}
         ),
-        fires("six batches were compared", "info", "Put samples", shapes={"compared": 6}),
+        fires("eight batches were compared", "info", "Put samples", shapes={"compared": 8}),
         not_evaluated("three steps are steady", "3 steady steps", shapes={}, steady=3),
     ),
     "checkpoint-stall": (

@@ -7,10 +7,10 @@ and ranks wait for the one with the longest batch.
 
 ## How it is measured
 As the DataLoader hands them over, 13 of the first 200 batches are inspected, and 17 of the first 1,000: the shapes of
-their tensors. The rule speaks if more than 8 of these shapes differ, and if the step time that follows from the size
-of the batch (least squares over the inspected batches whose step is steady) varies by 15 % of its mean. The size has to
-explain 70 % of the variance of these times. Bucketing and padding change how long batches take in ways that are not
-measured, so there is no gain.
+their tensors. The rule speaks if more than 8 of these shapes differ, and if the larger batch takes the longer step: a
+rank correlation (Spearman) of 0.7 over the inspected batches, without those of the first five steps and of traced ones.
+The step time that follows from the size (Theil, Sen) has to vary by 15 % of the mean. What bucketing and padding gain
+depends on the model, so there is no gain.
 
 ## When it is wrong
 - Eight or fewer shapes are what a bucket sampler leaves: no finding, even if step time varies by them.
@@ -43,8 +43,8 @@ class DynamicShapes(BaseRule):
 
     most_shapes: int = threshold(8, source="heuristic: what bucketing leaves")
     least_spread_ratio: float = threshold(0.15, source="heuristic: standard deviation over mean")
-    least_fit_ratio: float = threshold(0.70, source="heuristic: by chance in 2 % of runs with 6 batches compared")
-    least_compared: int = threshold(6, source="heuristic: fewer follow any line")
+    least_correlation: float = threshold(0.70, source="heuristic: by chance in 3 % of runs with 8 batches compared")
+    least_compared: int = threshold(8, source="heuristic: fewer are in order by chance")
 
     examples = (
         fires(
@@ -63,9 +63,9 @@ class DynamicShapes(BaseRule):
         ),
         quiet("8 shapes are what bucketing leaves", shapes={"shapes": 8}),
         quiet("step time varies by a tenth", shapes={"spread_ratio": 0.1}),
-        looks_alike("step time varies by something else", shapes={"fit_ratio": 0.3}),
+        looks_alike("step time varies by something else", shapes={"correlation": 0.3}),
         looks_alike("only the last batch is smaller", shapes={"shapes": 2, "spread_ratio": 0.2}),
-        not_evaluated("five steps were compared", "5 of the 6", shapes={"compared": 5}),
+        not_evaluated("seven were compared", "7 of the 8", shapes={"compared": 7}),
         not_evaluated("no batch was inspected", "no batch was inspected", shapes=None),
     )
 
@@ -75,11 +75,11 @@ class DynamicShapes(BaseRule):
         if found.shapes <= self.most_shapes:
             return None
         if found.compared < self.least_compared:
-            raise MissingSignal(f"{found.compared} of the {self.least_compared} batches needed are in steady steps")
+            raise MissingSignal(f"{found.compared} of the {self.least_compared} batches needed are in untraced steps")
         times_ms = (found.smallest_ms, found.largest_ms)
-        if not all(map(possible, (found.fit_ratio, found.spread_ratio, *times_ms))):
-            raise MissingSignal("the time that follows from the size of batches is not a valid number")
-        if found.fit_ratio < self.least_fit_ratio or found.spread_ratio < self.least_spread_ratio:
+        if not all(map(possible, (found.correlation, found.spread_ratio, *times_ms))):
+            raise MissingSignal("the step time of inspected batches is not a valid number")
+        if found.correlation < self.least_correlation or found.spread_ratio < self.least_spread_ratio:
             return None
         last = "" if metrics.condition("loader.drop_last") is True else ", and set drop_last=True in the DataLoader"
         return self.finding(
@@ -96,7 +96,7 @@ class DynamicShapes(BaseRule):
             evidence=(
                 self.evidence("most_shapes", found.shapes, "different shapes among the inspected batches"),
                 self.evidence("least_spread_ratio", found.spread_ratio, "spread of step time by size, of its mean"),
-                self.evidence("least_fit_ratio", found.fit_ratio, "variance of step time that size explains"),
+                self.evidence("least_correlation", found.correlation, "rank correlation of size and step time"),
                 self.evidence("least_compared", found.compared, "batches compared"),
             ),
         )
