@@ -21,7 +21,7 @@ _INTERRUPTED_RANKS_WAIT_S = 2.0
 _LOOKS_RATIO = 0.2
 """So much of the wait may pass between two looks. Heuristic."""
 
-_ON_RANKS = ("straggler-rank", "load-imbalance")
+_ON_RANKS = ("straggler-rank", "load-imbalance", "rank-memory-imbalance")
 
 
 def await_ranks(found: Path, journal: Journal, most_s: float) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lightning_gpuprof.analyze import metrics, rank_notices
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.rank_ends import rank_ends
+from lightning_gpuprof.analyze.rank_memory import rank_memory
 from lightning_gpuprof.analyze.rank_summary import MOST_BYTES_WHILE_RUNNING, OtherRanks, left_by, summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.analyze.statistics import Floats
@@ -101,6 +102,7 @@ def build(
         alone,
         validity=replace(alone.validity, ok=alone.validity.ok and ends.in_step, caveats=caveats),
         ranks=replace(times, folder=str(found.parent)) if isinstance(times, RankTimes) else times,
+        rank_memory=rank_memory(own, others.summaries) if journal.header.world_size > 1 else None,
         rank_ends=ends.sentences,
         rank_windows=windows_of_others,
     )

@@ -1,6 +1,6 @@
 """Who holds the memory of a run, and how full its GPU was."""
 
-from lightning_gpuprof.model.memory import MemoryHolders, MemoryUse, ModelMemory
+from lightning_gpuprof.model.memory import MemoryHolders, MemoryUse, ModelMemory, outside_bytes
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
@@ -22,7 +22,7 @@ def _use(metrics: Metrics) -> MemoryUse | Unmeasured:
         return Unmeasured(why="the allocator's peak is not a valid number")
     device = next((d for d in metrics.devices if d.subject == memory.name), None)
     used = device.largest("memory_used_bytes") if device is not None else None
-    outside = None if used is None or reserved is None else max(0.0, min(used, float(total)) - reserved)
+    outside = outside_bytes(used, reserved, float(total))
     return MemoryUse(
         memory=memory,
         total_bytes=float(total),

@@ -22,6 +22,7 @@ from lightning_gpuprof.analyze import (
     statistics,
     steady,
 )
+from lightning_gpuprof.analyze.batch_shapes import batch_shapes
 from lightning_gpuprof.analyze.blocked import interpreter_lock
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.conditions import conditions_hash
@@ -149,6 +150,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
         interpreter_lock=interpreter_lock(sampled),
         transfer_hooks=transfer_hooks(journal, chosen.steady),
+        batch_shapes=batch_shapes(journal, chosen.labels),
     )
     return with_derived(metrics)
 

@@ -15,8 +15,10 @@ from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.clock_events import NO_LIMIT
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.journal import Slot
+from lightning_gpuprof.model.journal import Sample, Slot
+from lightning_gpuprof.model.memory import outside_bytes
 from lightning_gpuprof.model.phases import PHASES, OutsidePart, Phase, SegmentKind
+from lightning_gpuprof.model.rank_memory import GpuNeed
 from lightning_gpuprof.model.rank_summary import (
     MAX_DEVICE_STEPS,
     MAX_EPOCHS,
@@ -110,6 +112,7 @@ def summarise(journal: Journal) -> RankSummary:
         memory=_memory(journal),
         peak_memory_bytes=_peak_memory_bytes(journal),
         gpu=_gpu(journal),
+        gpu_need=_gpu_need(journal),
         xids=[] if _text(journal, "device.type") == "cpu" else list(devices.xids(journal))[-MAX_SENTENCES:],
         batch_samples=_number(journal, "loader.batch_size"),
         batch_length=_batch_length(journal),
@@ -177,6 +180,27 @@ def _peak_memory_bytes(journal: Journal) -> float | None:
     name = "rss_bytes" if _text(journal, "device.type") == "cpu" else "allocated_peak_bytes"
     values = (sample.values.get(name) for sample in journal.samples if sample.subject not in ("workers", "children"))
     return max((value for value in values if value is not None), default=None)
+
+
+def _gpu_need(journal: Journal) -> GpuNeed | None:
+    """Of the first device whose allocator was read."""
+    read = [one for one in journal.samples if one.source == "memory" and "allocated_peak_bytes" in one.values]
+    if not read:
+        return None
+    device = read[0].subject.partition(" ")[0]
+    read = [one for one in read if one.subject.partition(" ")[0] == device]
+    driver = [one for one in journal.samples if one.source == "nvml" and one.subject == device]
+    reserved, used = _most(read, "reserved_peak_bytes"), _most(driver, "memory_used_bytes")
+    total = _number(journal, f"memory.{device}.total_bytes")
+    return GpuNeed(
+        tensors_bytes=_most(read, "allocated_peak_bytes") or 0.0,
+        outside_bytes=outside_bytes(used, reserved, total),
+        total_bytes=total,
+    )
+
+
+def _most(samples: Iterable[Sample], name: str) -> float | None:
+    return max((value for one in samples if (value := one.values.get(name)) is not None), default=None)
 
 
 def _gpu(journal: Journal) -> RankGpu | None:

@@ -68,7 +68,7 @@ def rank_times(
         What could be compared, and which ranks could not; why, if fewer than two are left.
     """
     left_out = {rank: why for rank, why in (unread or {}).items() if rank < own.world_size}
-    ranks = _of_one_job(own, others, left_out)
+    ranks = of_one_job(own, others, left_out)
     columns = {rank: one.steps.columns() for rank, one in sorted(ranks.items())}
     for rank in set(range(own.world_size)) - columns.keys() - left_out.keys():
         left_out[rank] = "no journal in the run's folder"
@@ -227,7 +227,14 @@ def _unequal_ns(own_ns: Ints) -> Ints:
     return found
 
 
-def _of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[int, str]) -> dict[int, RankSummary]:
+def of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[int, str]) -> dict[int, RankSummary]:
+    """Rank -> its summary, of the ranks that belong together.
+
+    Args:
+        own: Of the rank that is looked at.
+        others: Whatever else lies in the run's folder.
+        left_out: Rank -> why it is left out; those found here are added.
+    """
     found = {own.rank: own}
     for one in others:
         if (one.job, one.stage, one.world_size) != (own.job, own.stage, own.world_size):

@@ -16,6 +16,7 @@ import torch
 from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.compilation import CompileSampler, Counters
+from lightning_gpuprof.capture.conditions.checkpoint_files import checkpoint_bytes
 from lightning_gpuprof.capture.conditions.kept_items import KeptItems
 from lightning_gpuprof.capture.conditions.loader_facts import datasets_of
 from lightning_gpuprof.capture.device_spans import DeviceEvents, DeviceSpans
@@ -164,13 +165,15 @@ class StageSteps:
                 self._recorder.stop()
 
     def record_totals(self) -> None:
-        """CPUs that this process kept busy during training, for runs too short to be sampled, and items that it kept.
+        """CPUs that this process kept busy in training, for runs too short to be sampled; items kept; checkpoint size.
 
         Noted once.
         """
         with self._fence.around("conditions"):
-            if self._kept is not None and (found := self._kept.most()):
-                self._journal.post(Conditions(values=found))
+            if self._kept is not None:
+                found = self._kept.most() | checkpoint_bytes(self._trainer.checkpoint_callbacks)
+                if found:
+                    self._journal.post(Conditions(values=found))
             self._kept = None
         begin, self._began = self._began, None
         if begin is not None:

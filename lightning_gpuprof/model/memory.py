@@ -238,6 +238,19 @@ class Memory(msgspec.Struct, kw_only=True, frozen=True):
     out_of_memory: OutOfMemory | None = None
 
 
+def outside_bytes(used: float | None, reserved: float | None, total: float | None) -> float | None:
+    """What is in use on a GPU beyond what torch has reserved there; None: not known.
+
+    Args:
+        used: Most that the driver reported in use.
+        reserved: Most that torch had reserved.
+        total: Size of the memory; None: not known.
+    """
+    if used is None or reserved is None:
+        return None
+    return max(0.0, (used if total is None else min(used, total)) - reserved)
+
+
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """How full a GPU was at its fullest."""
 

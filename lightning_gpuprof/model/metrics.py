@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from lightning_gpuprof.model.batch_shapes import BatchShapes
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.curves import RankRow, Ranks
@@ -25,6 +26,7 @@ from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasu
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.rank_memory import RankMemory
 from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.report import Measured
 from lightning_gpuprof.model.share import Share, usable
@@ -200,6 +202,10 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """What starting the workers costs, if they are started at each epoch; None: there is one epoch."""
     ranks: RankTimes | Unmeasured | None = None
     """The ranks side by side; None: there is one."""
+    rank_memory: RankMemory | Unmeasured | None = None
+    """The memory of their GPUs side by side, likewise."""
+    batch_shapes: BatchShapes | Unmeasured = Unmeasured(why="no batch was inspected")
+    """Of the few batches inspected."""
     evenness: Evenness = msgspec.field(default_factory=Evenness)
     logging_without_delay: Share | None = None
     """Logging without the time in which the thread was ready to run but had no CPU; None: little, or not measured."""

@@ -11,6 +11,7 @@ import numpy as np
 from lightning_gpuprof.model.journal import RankNumber, WorldSize
 from lightning_gpuprof.model.packing import Ints, pack, unpack
 from lightning_gpuprof.model.phases import OutsidePart, Phase, Stage
+from lightning_gpuprof.model.rank_memory import GpuNeed
 
 SUMMARY_VERSION = 7
 """Raised when a reader of the version before would read a summary wrongly."""
@@ -161,6 +162,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Most that torch allocated on its GPU at a time, or that its process held on a CPU; None: not measured."""
     gpu: RankGpu | None = None
     """None: no samples, or of more than one."""
+    gpu_need: GpuNeed | None = None
+    """None: torch's allocator was not read."""
     batch_samples: float | None = None
     """Samples of a step; None: not known."""
     batch_length: float | None = None

@@ -82,6 +82,7 @@ FAULTS: tuple[tuple[Fit, str, str, str], ...] = (
     (fit("conv", slow_transform(2), workers(1), steps=100), "transform-hotspot", "Jitter", ""),
     (fit("conv", slow_collate(20), workers(1), steps=100), "collate-hotspot", "_collate", ""),
     (fit("conv", rare_slow_items(400, every_batches=30), steps=150), "step-outliers", "waiting for data", ""),
+    (fit("recurrent", lengths(*range(8, 200, 12)), steps=200), "dynamic-shapes", "drop_last=True", ""),
     (fit("conv", late_workers(300, epochs=4), steps=96), "worker-startup", "persistent_workers=True", ""),
     (fit("mlp", slow_callback(40), steps=80), "callback-slow", "on_train_batch_end", "loop-bound"),
     (fit("mlp", uploads(1), steps=80), "callback-slow", "Uploads.on_train_batch_end", "loop-bound"),
@@ -135,6 +136,7 @@ def test_workers_that_wait_and_workers_that_compute_are_told_apart(tmp_path: Pat
 
 
 NEVER = {
+    "dynamic-shapes",
     "gc-pauses",
     "grad-clip-cost",
     "lr-scheduler-cost",

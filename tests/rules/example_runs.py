@@ -12,8 +12,8 @@ from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
 from host_builder import beside_thread, collecting, growing, short_quota, swapping
 from memory_builder import memory_run
-from metrics_builder import HEALTHY_MS, build, outliers, replace, share
-from ranks_builder import with_ranks
+from metrics_builder import HEALTHY_MS, build, outliers, replace, share, varied_shapes
+from ranks_builder import with_rank_memory, with_ranks
 from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch
 
@@ -22,6 +22,7 @@ from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.input_pipeline import Padding
 from lightning_gpuprof.model.metrics import HookShare, Metrics
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.report import Device, LedgerRow, Wall
 
 _STARVED = set(signature(starved).parameters) - set(signature(build).parameters) - {"changes"}
@@ -48,13 +49,14 @@ def example_run(**changes: Any) -> Metrics:
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
     - ``wall_s``: parts of the wall time that differ; None: not measured. ``val_wait_s``: fetches of validation.
-    - ``ranks``: it has several, with these keywords of ``with_ranks``.
+    - ``ranks``: it has several, with these keywords of ``with_ranks``; ``rank_memory``: of ``with_rank_memory``.
     - ``collectives``: it has eight, and a trace window with collectives of these keywords of ``collective``; others are
       those of ``distributed``.
     - ``gaps_s``: the time between its epochs of 5 s; ``gap_ledger`` says where it went: name, seconds and hook.
     - ``compiled``: torch.compile was at work, with these keywords of ``compiled``.
     - ``growing``, ``collecting``, ``beside``, ``quota``, ``swapping``: the host does this, by ``host_builder``.
     - ``padding``: its batches were looked at, with these fields of ``Padding``; None: they were not.
+    - ``shapes``: its batches have lengths of their own, but for these fields of ``BatchShapes``; None: nobody looked.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -139,6 +141,7 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "wall_s": _with_wall,
     "val_wait_s": _with_val_wait,
     "ranks": lambda metrics, part: with_ranks(metrics, **part),
+    "rank_memory": lambda metrics, part: with_rank_memory(metrics, **part),
     "run_delay_ms": _delayed,
     "cpus_of_others": _beside_others,
     "gaps_s": _with_gaps,
@@ -159,5 +162,8 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "collecting": lambda metrics, part: replace(metrics, host=collecting(**part)),
     "beside": lambda metrics, part: replace(metrics, interpreter_lock=beside_thread(**part)),
     "padding": lambda metrics, part: replace(metrics, input=looked_at(None if part is None else Padding(**part))),
+    "shapes": lambda metrics, part: replace(
+        metrics, batch_shapes=Unmeasured(why="no batch was inspected") if part is None else varied_shapes(**part)
+    ),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

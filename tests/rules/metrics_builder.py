@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lightning_gpuprof.analyze.derived import with_derived
+from lightning_gpuprof.model.batch_shapes import BatchShapes
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
@@ -106,6 +107,13 @@ def outliers(
         batches=tuple((every or 37) * (i + 1) + (0 if every else i % 3) for i in range(min(count, 20))),
         delayed_ratio=delayed_ratio,
     )
+
+
+def varied_shapes(**changes: Any) -> BatchShapes:
+    """13 batches of 12 lengths, in steps of 20 to 80 ms, but for the changes."""
+    looks = {"looks": 13, "shapes": 12, "smallest": "16x8", "largest": "16x184", "compared": 12}
+    times = {"correlation": 0.95, "spread_ratio": 0.4, "smallest_ms": 20.0, "largest_ms": 80.0}
+    return BatchShapes(**{**looks, **times, **changes})
 
 
 def calm_host() -> HostUse:
@@ -275,6 +283,7 @@ def build(
         blocked=blocked if blocked_known else None,
         outliers=stalls if outliers_known else None,
         devices=(),
+        batch_shapes=varied_shapes(shapes=1, largest="16x8", correlation=0.0, spread_ratio=0.0, largest_ms=20.0),
         host=host or calm_host(),
         memory=Memory(),
         windows=() if idle_ratio is None else (_window(idle_ratio, period_ms),),

@@ -84,6 +84,7 @@ def _restarts(iterator_s: float) -> dict[str, Any]:
     return {"times_ms": short, "persistent_workers": False, "iterator_s": iterator_s, "first_wait_s": 0.01}
 
 
+_SAVED = "checkpoint.bytes"
 _DDP_COPIES = {
     "device.type": "cuda",
     "device.memory_bytes": 40 * GIB,
@@ -484,6 +485,19 @@ MORE: dict[str, tuple[Example, ...]] = {
         ),
     ),
     "straggler-rank": (
+        *(
+            fires(
+                f"only rank 0 has {phase}",
+                "critical",
+                f"Rank 0 (host node0) takes 12.0 ms longer ... {where} on rank 0: {what}",
+                saves_ms=12.0,
+                ranks={"excess_ms": 12.0, "late": 0, "phase": phase},
+            )
+            for phase, where, what in (
+                ("callbacks", "callbacks", "callbacks that run on this rank only"),
+                ("logging", "logging", "values that are logged on this rank only"),
+            )
+        ),
         fires(
             "rank 1 is late now and then for 1 s in all, rank 2 in validation for 6 s",
             "critical",
@@ -526,6 +540,61 @@ MORE: dict[str, tuple[Example, ...]] = {
             {"ranks": {"excess_ms": 12.0, "slowest": 0.61}},
             saves_ms=12,
         ),
+    ),
+    "rank-memory-imbalance": (
+        *decides(
+            "a fifth of the fullest",
+            "info",
+            "rank 1 20 GiB: 20 % less",
+            {"rank_memory": {"tensors_gib": (24.9, 20.0)}},
+            {"rank_memory": {"tensors_gib": (25.1, 20.0)}},
+        ),
+        *(
+            fires(
+                f"three tenths of the fullest: {what}",
+                severity,
+                "Rank 0 needs",
+                rank_memory={"tensors_gib": (fullest, emptiest)},
+            )
+            for what, severity, fullest, emptiest in (
+                ("less", "info", 33.0, 23.3),
+                ("more", "warning", 33.0, 22.9),
+                ("more, with room", "info", 31.0, 20.0),
+            )
+        ),
+        fires("the size is not known", "info", "40 % less", rank_memory={"tensors_gib": (35, 21), "total_gib": None}),
+        fires(
+            "rank 1 has 5 GiB more in tensors, and others hold 4 GiB more on its GPU",
+            "info",
+            "Find what only rank 1",
+            rank_memory={"tensors_gib": (15.0, 20.0), "outside_gib": (2.0, 6.0)},
+        ),
+        not_evaluated("the peak is zero", "not a valid number", rank_memory={"tensors_gib": (0.0, 0.0)}),
+        not_evaluated(
+            "the ranks were not compared", "not compared", run={"trainer.world_size": 4, "device.type": "cuda"}
+        ),
+    ),
+    "dynamic-shapes": (
+        *decides("8 shapes", "info", "9 of 13", {"shapes": {"shapes": 8}}, {"shapes": {"shapes": 9}}),
+        *decides(
+            "15 % of the mean",
+            "info",
+            "varies by 15 % of its mean",
+            {"shapes": {"spread_ratio": 0.149}},
+            {"shapes": {"spread_ratio": 0.151}},
+        ),
+        *decides(
+            "a correlation of 0.7", "info", "Put", {"shapes": {"correlation": 0.69}}, {"shapes": {"correlation": 0.71}}
+        ),
+        fires("eight batches were compared", "info", "Put samples", shapes={"compared": 8}),
+        not_evaluated("three steps are steady", "3 steady steps", shapes={}, steady=3),
+    ),
+    "checkpoint-stall": (
+        *(
+            fires(what, "critical", "Save less often", lacks="local disk", checkpoint=(20, 6.0), run={_SAVED: size})
+            for what, size in (("each has 31 MB", 31_000_000), ("each has 9 MB", 9_000_000), ("of unknown size", None))
+        ),
+        fires("each has 29 MB", "critical", "29 MB at 96.7 MB/s.", checkpoint=(20, 6.0), run={_SAVED: 29_000_000}),
     ),
     "load-imbalance": decides(
         "a tenth of the step",

@@ -1,5 +1,6 @@
 """Builds a run whose ranks wait for a late one."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from device_builder import collective, distributed
@@ -8,7 +9,10 @@ from metrics_builder import build, replace, share
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.phases import OutsidePart, Phase
+from lightning_gpuprof.model.rank_memory import GpuNeed, RankMemory, RankNeed
 from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankShare, RankTimes, RareRanks
+
+GIB = 2**30
 
 
 def job(excess_ms: float, *, ranks: int = 4, **late: Any) -> Metrics:
@@ -89,6 +93,29 @@ def with_ranks(
         metrics,
         run={**metrics.run, "trainer.world_size": ranks},
         ranks=Unmeasured(why=f"1 rank of {ranks} can be compared") if alone else times,
+    )
+
+
+def with_rank_memory(
+    metrics: Metrics,
+    *,
+    tensors_gib: Sequence[float],
+    outside_gib: Sequence[float] | None = None,
+    total_gib: float | None = 40.0,
+    ranks: int = 4,
+    device: str = "cuda",
+) -> Metrics:
+    """Ranks whose GPUs have these peaks, as far as they have the same part of the model and left one."""
+    outside = [None] * len(tensors_gib) if outside_gib is None else [gib * GIB for gib in outside_gib]
+    total = None if total_gib is None else total_gib * GIB
+    needs = tuple(
+        RankNeed(rank=rank, host="node0", gpu=GpuNeed(tensors_bytes=gib * GIB, outside_bytes=more, total_bytes=total))
+        for rank, (gib, more) in enumerate(zip(tensors_gib, outside, strict=True))
+    )
+    return replace(
+        metrics,
+        run={**metrics.run, "trainer.world_size": ranks, "device.type": device},
+        rank_memory=RankMemory(ranks=needs) if len(needs) > 1 else Unmeasured(why=f"1 rank of {ranks}"),
     )
 
 

@@ -115,7 +115,7 @@ class InputMeasurement:
 
     def _failed_look(self, error: Exception) -> None:
         """Most likely in code of the user's: nothing else ends with it."""
-        self.notice(f"the padding of batches is no longer measured: {type(error).__name__} in a look at one")
+        self.notice(f"padding and shapes of batches are no longer measured: {type(error).__name__} in a look at one")
 
     def _before_iterator(self, loader: Any) -> None:
         if not self._in_own_thread():
@@ -199,7 +199,7 @@ class InputMeasurement:
             order = torch_private.TimedOrder(iterator, looks, self._failed)
             self._own.append(order)
             made.order, made.order_source = order.times_ns, find_order_source(makers)
-            made.rows = looks.rows
+            made.rows, made.shapes = looks.rows, looks.shapes
         made.ended = torch_private.shutdown_check(iterator)
         self.iterators.append(made)
         self._next = None

@@ -1,10 +1,11 @@
-"""How much of a batch of token rows is padding, from a look at tensors in host memory.
+"""How much of a batch of token rows is padding, and the shapes of its tensors, from a look in host memory.
 
 A look at one tensor of 32 x 512 takes 0.10 ms, of 512 x 512 or 64 x 65,536 up to 0.22 ms; at two alike up to 0.53 ms;
 at a batch with an ``attention_mask`` up to 0.11 ms. It is made on the training thread, in ``data_wait``.
 """
 
 import math
+import time
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ MAX_ITEMS = 64
 MAX_DEPTH = 3
 MAX_ALIKE = 3
 """Tensors of one shape that are compared."""
+MAX_SHAPES = 8
+"""Tensors of a batch whose shapes are named."""
 MAX_WAITING = 64
 """Looks that wait to be taken out, which happens once a second."""
 MAX_INSIDE_RATIO = 0.02
@@ -47,6 +50,18 @@ class Rows:
     """Sum of the lengths without, of the rows that were read in full."""
     longest: int = 0
     """Length without padding of the longest of all rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes:
+    """The tensors of one batch."""
+
+    at_ns: int
+    """When it was handed over, by the run's clock."""
+    text: str
+    """``16x128, 16``."""
+    elements: int
+    """Numbers in all of them."""
 
 
 @dataclass(kw_only=True)
@@ -97,6 +112,8 @@ class Looks:
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:
         self.rows: deque[Rows] = deque(maxlen=MAX_WAITING)
         """Taken out by another thread; of too many the newest."""
+        self.shapes: deque[Shapes] = deque(maxlen=MAX_WAITING)
+        """Likewise, of the same batches."""
         self._on_failure = on_failure
         self._batches = 0
         self._due: float = 1
@@ -113,7 +130,10 @@ class Looks:
         """Note what is in a batch; the next look may be set already when this one fails."""
         try:
             if self._due < math.inf:
+                at_ns = time.perf_counter_ns()
                 self.rows.append(rows_of(batch))
+                if (shapes := shapes_of(batch, at_ns)) is not None:
+                    self.shapes.append(shapes)
         except Exception as error:
             if must_propagate(error):
                 raise
@@ -141,6 +161,20 @@ def rows_of(batch: object) -> Rows:
     alike = [table for table in tokens.values() if table.shape == first.shape][:MAX_ALIKE]
     lengths, longest = zip(*map(_lengths, alike), strict=True)
     return _rows(name, first, np.maximum.reduce(lengths), max(longest))
+
+
+def shapes_of(batch: object, at_ns: int) -> Shapes | None:
+    """The shapes of a batch's tensors; None where it has none.
+
+    Args:
+        batch: As the DataLoader hands it over.
+        at_ns: When it did, by the run's clock.
+    """
+    found = [tuple(tensor.shape) for _, tensor in _tensors(batch)]
+    if not found:
+        return None
+    text = ", ".join("x".join(map(str, shape)) or "1" for shape in found[:MAX_SHAPES])
+    return Shapes(at_ns=at_ns, text=text, elements=sum(map(math.prod, found)))
 
 
 def _rows(name: str, table: npt.NDArray[Any], lengths: npt.NDArray[Any], longest: int) -> Rows:

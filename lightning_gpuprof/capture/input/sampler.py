@@ -17,6 +17,9 @@ subject                values
                        the few batches inspected: ``looks_count``; their rows of tokens ``rows_count``; over these, with
                        padding ``cells_count``, without ``real_count``, if each batch ended with its longest row
                        ``to_longest_count``; ``width_min_count`` and ``width_max_count`` of a row
+``loader0.shapes:16x128, 16``
+                       one of these batches, the shapes of its tensors: ``elements_count``, and how long ago it was
+                       handed over, ``age_s``
 ``loader0.transform:Crop``, ``loader0.region:decode``
                        since the start, over all workers: ``calls_count``, ``sum_s``, ``max_s``
 =====================  ============================================================================================
@@ -32,7 +35,7 @@ from typing import Any
 from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.order import OrderSource, OrderTimes
-from lightning_gpuprof.capture.input.padding import PaddingSums, Rows
+from lightning_gpuprof.capture.input.padding import PaddingSums, Rows, Shapes
 from lightning_gpuprof.capture.input.slots import Reading, Table
 from lightning_gpuprof.capture.recorder import Reading as RecordedReading
 from lightning_gpuprof.model.journal import Notice, Sample
@@ -80,6 +83,8 @@ class LiveIterator:
     order_source: OrderSource | None = None
     rows: deque[Rows] | None = None
     """Looks at the padding of its batches, likewise."""
+    shapes: deque[Shapes] | None = None
+    """And at their shapes."""
     last: list[Reading | None] = field(default_factory=list)
 
     def read(self) -> None:
@@ -130,6 +135,7 @@ class InputSampler:
             ended = one.ended()
             one.read()
             self._read_order(one)
+            readings += _shape_samples(one, t_ns)
             if ended:
                 self._retire(one)
             elif one.workers:
@@ -142,12 +148,14 @@ class InputSampler:
 
     def close(self) -> Sequence[RecordedReading]:
         """The sums up to now; those that are as the last look wrote them are not written twice."""
+        t_ns, readings = self.now(), []
         for one in self.iterators:
             one.read()
             self._read_order(one)
-        return [
+            readings += _shape_samples(one, t_ns)
+        return readings + [
             one
-            for one in self._sums(self.now())
+            for one in self._sums(t_ns)
             if not isinstance(one, Sample) or self._written.get(one.subject) != one.values
         ]
 
@@ -217,6 +225,18 @@ def _by_process(one: LiveIterator) -> list[tuple[tuple[int, str], Reading]]:
         if reading is not None and reading.counters[slots.PID]:
             found.append(((one.loader, f"worker{number}" if one.workers else "process"), reading))
     return found
+
+
+def _shape_samples(one: LiveIterator, t_ns: int) -> list[RecordedReading]:
+    """Of each batch that was looked at since the last time."""
+    readings: list[RecordedReading] = []
+    while one.shapes:
+        found = one.shapes.popleft()
+        subject = f"loader{one.loader}.shapes:{found.text}"
+        age_s = (t_ns - found.at_ns) / 1e9
+        values: dict[str, float | None] = {"elements_count": float(found.elements), "age_s": age_s}
+        readings.append(Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=values))
+    return readings
 
 
 def _queue_sample(one: LiveIterator, t_ns: int) -> Sample:

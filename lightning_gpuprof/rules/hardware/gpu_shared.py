@@ -11,6 +11,7 @@ are hidden: there, memory beyond what torch reserved is information, as NCCL of 
 
 ## When it is wrong
 - A process that holds memory without computing slows nothing down.
+- Other ranks of the run that put tensors on this GPU count as others: see `rank-memory-imbalance`.
 
 ## What to do
 End what is left over, or move one of them; partition the GPU (MIG) if both must stay.

@@ -7,11 +7,14 @@ A checkpoint is collected, serialised and written while no step runs. No single 
 The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without setup and teardown. Two
 checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a second. The
 proposed cadence brings the share to 1 %, rounded up, and leaves at least one checkpoint, near the end of the run. The
-gain is the time of the checkpoints that it leaves out, spread over all steps.
+gain is the time of the checkpoints that it leaves out, spread over all steps. The size of the last checkpoint over the
+median time is the rate at which they are saved, serialisation and hooks included; below 100 MB/s of 10 MB or more, the
+finding names the storage.
 
 ## When it is wrong
 - Rarer checkpoints lose more work when a run crashes: weigh it against the share.
 - With an asynchronous checkpoint plugin only what remains on the main thread is counted, which is right.
+- A rate is low where hooks or the serialisation take the time, and not the disk: `dd` shows what the disk can do.
 - One slow checkpoint that takes less than half of the run: not evaluated.
 
 ## What to do
@@ -24,7 +27,17 @@ from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, MissingSignal, counted, percent, seconds, threshold
+from lightning_gpuprof.rules.base import (
+    Change,
+    Evidence,
+    Finding,
+    MissingSignal,
+    counted,
+    decimal_size,
+    percent,
+    seconds,
+    threshold,
+)
 from lightning_gpuprof.rules.callbacks import checkpoint_change, checkpoints_after, lost_by_a_crash
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -47,6 +60,8 @@ class CheckpointStall(StallRule):
     least_count: int = threshold(2, source="heuristic: the first save pays for caches and folders")
     wanted_ratio: float = threshold(0.01, source="heuristic: what checkpoints may cost")
     most_times_rarer: int = threshold(1000, source="heuristic")
+    least_bytes_per_s: float = threshold(100e6, source="heuristic: a local disk writes 100 MB/s and more")
+    least_bytes: int = threshold(10_000_000, source="heuristic: smaller files take their time for other reasons")
 
     examples = (
         fires(
@@ -89,6 +104,13 @@ class CheckpointStall(StallRule):
             checkpoint=(20, 6.0),
             run={"trainer.world_size": 8, "trainer.strategy": "DDPStrategy"},
         ),
+        fires(
+            "each has 15 MB",
+            "critical",
+            "15 MB at 50 MB/s ... a local disk first: ModelCheckpoint(dirpath=...)",
+            checkpoint=(20, 6.0),
+            run={"checkpoint.bytes": 15_000_000},
+        ),
         quiet("checkpoints take 1 s of it", checkpoint=(4, 1.0)),
         quiet("there are none", checkpoint=(0, 0.0)),
         looks_alike("validation takes 9 s", validation=(4, 9.0)),
@@ -118,6 +140,9 @@ class CheckpointStall(StallRule):
             return None
         ways = [] if rarer is None else [self._rarer(metrics, stall, rarer, left)]
         ways += _cheaper(metrics)
+        rate = self._bytes_per_s(metrics, checkpoint)
+        if rate is not None and rate < self.least_bytes_per_s:
+            ways.append("save to a local disk first: ModelCheckpoint(dirpath=...)")
         if single:
             ways.append("save none in a trial run: Trainer(..., enable_checkpointing=False)")
         was = "was" if checkpoint.count == 1 else "were"
@@ -125,6 +150,7 @@ class CheckpointStall(StallRule):
             severity=stall.cost.severity,
             subject=checkpoint.subject or "ModelCheckpoint",
             summary=stall.words(f"{counted(checkpoint.count, 'checkpoint')} {was} written", each=not single)
+            + self._rate(metrics, checkpoint)
             + _who_waits(metrics),
             advice=f"{capital('. Or '.join(ways))}.",
             change=rarer,
@@ -133,6 +159,7 @@ class CheckpointStall(StallRule):
                 self.fact("checkpoints", checkpoint.total_s, "s"),
                 self.fact("wall time without setup and teardown", stall.total_s, "s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
+                None if rate is None else self.evidence("least_bytes_per_s", rate, "saved", "bytes/s"),
             ),
             cost=saved.uncertain if single else saved,
             leaves=f"{counted(left, 'checkpoint')} in the run, about {seconds(checkpoint.total_s / checkpoint.count)}"
@@ -142,6 +169,17 @@ class CheckpointStall(StallRule):
             confidence=0.9,
             explains=claims.CHECKPOINT,
         )
+
+    def _bytes_per_s(self, metrics: Metrics, checkpoint: Recurring) -> float | None:
+        """How fast checkpoints are saved; None: their size is not known, or too small to say."""
+        written = metrics.number("checkpoint.bytes") or 0.0
+        return written / checkpoint.median_s if written >= self.least_bytes and checkpoint.median_s else None
+
+    def _rate(self, metrics: Metrics, checkpoint: Recurring) -> str:
+        rate = self._bytes_per_s(metrics, checkpoint)
+        if rate is None or rate >= self.least_bytes_per_s:
+            return ""
+        return f" Each saves {decimal_size(metrics.number('checkpoint.bytes') or 0.0)} at {decimal_size(rate)}/s."
 
     @staticmethod
     def _rarer(metrics: Metrics, stall: Stall, change: Change, left: int) -> str:

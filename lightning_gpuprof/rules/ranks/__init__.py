@@ -1,1 +1,1 @@
-"""Ranks: communication, and ranks that wait for others."""
+"""Ranks: communication, ranks that wait for others, and what their GPUs hold."""

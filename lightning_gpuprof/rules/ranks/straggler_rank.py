@@ -2,7 +2,9 @@
 
 ## What it means
 Ranks meet when they reduce gradients. All have the same step time, because the fast ones wait there. What differs is
-the time that each rank spends on its own before.
+the time that each rank spends on its own before. Often it is rank 0, which alone logs, draws samples or has a callback
+behind `rank_zero_only`: the finding then names it and the phase, `callbacks` or `logging`. The rule `checkpoint-stall`
+covers its checkpoints.
 
 ## How it is measured
 **The time of a rank** is its time in phases in which it waits for no other rank, in steps of the same number that are
@@ -52,6 +54,8 @@ and in steps that take longer than usual. No gain is given for setup.
 - On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others. `gpuprof trace` with the
   windows of all ranks shows it. Under strategies other than DDP, the same is true of all that the model does.
 - On a CPU under strategies other than DDP, 20 looks at the main thread are needed, which takes 2 s of steps.
+- Callbacks and logging of one rank that take less than a tenth of the step: see `callback-slow` and `logging-overhead`
+  in the report of that rank.
 - Ranks whose folders are not shared between hosts are compared after `gpuprof merge`, or at an address, only.
 
 ## What to do

@@ -135,6 +135,7 @@ class Measured:
         )
         self.sampler: InputSampler = self.measurement.sampler()
         self.values: dict[str, dict[str, float | None]] = {}
+        self.samples: list[Sample] = []
         self.reported: list[Notice] = []
 
     def __enter__(self) -> Measured:
@@ -145,6 +146,7 @@ class Measured:
         for reading in (*self.sampler.sample(1), *self.sampler.close()):
             if isinstance(reading, Sample):
                 self.values[reading.subject] = reading.values
+                self.samples.append(reading)
             elif isinstance(reading, Notice):
                 self.reported.append(reading)
         self.measurement.end()

@@ -1,5 +1,6 @@
 """What a look at a batch makes of its rows."""
 
+import time
 from collections import UserDict
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -10,7 +11,7 @@ import torch
 from probed_loaders import Measured
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lightning_gpuprof.capture.input.padding import MAX_CELLS, Looks, Rows, rows_of
+from lightning_gpuprof.capture.input.padding import MAX_CELLS, Looks, Rows, Shapes, rows_of, shapes_of
 
 LENGTHS = (20, 30, 25, 22)
 WIDTH = 64
@@ -139,6 +140,31 @@ def test_few_batches_are_looked_at_and_ever_more_seldom(workers: int) -> None:
     assert found.errors == []
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_shapes_are_seen_of_the_same_batches_with_when_they_were_handed_over(workers: int) -> None:
+    begin_ns, at = time.perf_counter_ns(), []
+    with Measured(DataLoader(Rowwise(), batch_size=3, num_workers=workers)) as found:
+        for _ in found.loaders[0]:
+            at.append(time.perf_counter_ns())
+    samples = [one for one in found.samples if ".shapes:" in one.subject]
+    assert {one.subject for one in samples} <= {f"loader0.shapes:3x{WIDTH}", f"loader0.shapes:1x{WIDTH}"}
+    assert {one.values["elements_count"] for one in samples} <= {3.0 * WIDTH, 1.0 * WIDTH}
+    assert len(samples) == found.count("loader0.padding:batch", "looks_count")
+    for one in samples:
+        age_s = one.values["age_s"]
+        assert age_s is not None
+        assert begin_ns < one.t_ns - age_s * 1e9 < at[-1]
+
+
+def test_a_batch_s_tensors_are_named_by_their_shapes() -> None:
+    found = shapes_of({"x": torch.zeros(4, 8), "more": [torch.zeros(3), torch.tensor(1.0)], "names": ["a"]}, 7)
+    assert found == Shapes(at_ns=7, text="4x8, 3, 1", elements=36)
+    assert shapes_of(["a", 1], 7) is None
+    many = shapes_of([torch.zeros(2)] * 30, 7)
+    assert many is not None
+    assert (many.text.count("2"), many.elements) == (8, 60)
+
+
 def test_looks_become_rare_over_epochs_too() -> None:
     with Measured(DataLoader(Rowwise(), batch_size=20)) as found:
         for _ in range(20):
@@ -187,7 +213,7 @@ def test_a_batch_that_cannot_be_looked_into_ends_no_measuring(kind: type) -> Non
     assert found.measured_batches() == 200
     assert found.count("loader0.order:SequentialSampler", "calls_count") == 200
     assert found.errors == []
-    seen = ["the padding of batches is no longer measured: RuntimeError in a look at one"]
+    seen = ["padding and shapes of batches are no longer measured: RuntimeError in a look at one"]
     assert found.notices == (seen if kind is Closed else [])
 
 

@@ -216,8 +216,8 @@ DATA: tuple[Case, ...] = (
         verdicts=("compute-bound",),
     ),
     Case(
-        name="sequences of 12 lengths",
-        source=fit("recurrent", lengths(*range(8, 200, 16)), steps=200),
+        name="sequences of 16 lengths",
+        source=fit("recurrent", lengths(*range(8, 200, 12)), steps=200),
         expected=(("dynamic-shapes",),),
         verdicts=("compute-bound",),
         allowed=("step-outliers",),

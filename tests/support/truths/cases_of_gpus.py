@@ -249,6 +249,12 @@ GPUS: tuple[Case, ...] = (
         without="gradients are views of buckets",
     ),
     *_twins(
+        "rank 0 keeps the outputs of all ranks",
+        ranks.gathered_outputs,
+        "rank-memory-imbalance",
+        without="all ranks need the same memory",
+    ),
+    *_twins(
         "gloo between GPUs",
         ranks.backend_for_cpus,
         "wrong-backend",

@@ -1,6 +1,7 @@
 """Cases: real fits on two ranks of the CPU."""
 
 from truths.case import Case
+from truths.faults_of_loops import slow_callback
 from truths.faults_of_steps import sleep_by_chance, sleep_in_forward
 from truths.ranks import Ranks
 
@@ -13,6 +14,13 @@ RANKS: tuple[Case, ...] = (
         expected=(("straggler-rank",),),
         verdicts=("comm-bound",),
         allowed=("blocked-in-step",),
+    ),
+    Case(
+        name="a callback of rank 0 takes 12 ms in each step",
+        source=Ranks(kind="mlp", faults={0: (slow_callback(12),)}),
+        group="pair",
+        expected=(("callback-slow",), ("straggler-rank",)),  # the report is that of rank 0, whose step is as long
+        verdicts=("comm-bound", "loop-bound"),
     ),
     Case(
         name="two ranks sleep for times that are drawn",

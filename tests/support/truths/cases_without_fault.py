@@ -6,6 +6,7 @@ from truths.faults_of_data import (
     cheap_transforms,
     chosen_slowly,
     fewer_epoch_steps,
+    half_last_batch,
     lengths,
     padded,
     prepared_after_the_move,
@@ -135,6 +136,10 @@ DECOYS: tuple[Case, ...] = (
             ),
             ("validation of a tenth of the run", fit("conv", validation(20, epochs=2), steps=300)),
             ("sequences of two lengths", fit("recurrent", lengths(24, 32))),
+            (
+                "half a batch ends each of 20 epochs",
+                fit("recurrent", half_last_batch(20), lengths(64), steps=200),
+            ),
             (
                 "one slow batch in a hundred, hidden by workers",
                 fit("recurrent", rare_slow_items(30, every_batches=100), workers(2), lengths(160), steps=110),

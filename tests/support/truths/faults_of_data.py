@@ -301,6 +301,12 @@ def prepared_after_the_move(setup: Setup, ms: float) -> None:
 
 
 @fault
+def half_last_batch(setup: Setup, epochs: int) -> None:
+    """The same steps in so many epochs, each of which ends with half a batch; no fault."""
+    setup.items.size = setup.steps // epochs * setup.batch_size - setup.batch_size // 2
+
+
+@fault
 def fewer_epoch_steps(setup: Setup, epochs: int) -> None:
     """The same steps in so many epochs; no fault."""
     setup.items.size = setup.steps // epochs * setup.batch_size

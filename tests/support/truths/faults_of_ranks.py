@@ -2,14 +2,17 @@
 
 from random import Random
 
+from msgspec.structs import replace
+
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.rank_memory import GpuNeed
+from lightning_gpuprof.model.rank_summary import RankSummary
+from truths.faults_of_memory import TOTAL_BYTES, Allocator
 from truths.gpu_runs import GpuRun, Program
 from truths.gpu_steps import Step, busy, layers, update
 
 LINK_BYTES_PER_US = 1e5
 """All-reduced by 8 ranks: a bus bandwidth of 175 GB/s."""
-
-_MEMORY_BYTES = 42_298_834_944
 
 _RANKS: dict[str, Value] = {
     "trainer.world_size": 8,
@@ -100,11 +103,31 @@ def copied_buckets(random: Random, faulty: bool) -> Program:
         Step(forward=forward, backward=backward, update=update),
         **{
             "trainer.gradient_as_bucket_view": not faulty,
-            "device.memory_bytes": _MEMORY_BYTES,
-            "model.parameter_bytes": int(random.uniform(0.08, 0.2) * _MEMORY_BYTES),
+            "device.memory_bytes": TOTAL_BYTES,
+            "model.parameter_bytes": int(random.uniform(0.08, 0.2) * TOTAL_BYTES),
             "model.parameters": 1_000_000,
             "model.trainable_parameters": 1_000_000,
         },
+    )
+
+
+def gathered_outputs(random: Random, faulty: bool) -> Program:
+    """Rank 0 keeps the outputs of all ranks; the twin's ranks need the same, but for what batches differ in."""
+    forward, backward = busy(random)
+    own, gathered = random.uniform(0.15, 0.25), random.uniform(0.25, 0.35) * faulty
+    allocator, of_others = Allocator(activations=own + gathered), Allocator(activations=own).readings(2)
+    peak = max(values["allocated_peak_bytes"] or 0.0 for values in of_others.values())
+
+    def others(rank0: RankSummary) -> list[RankSummary]:
+        needs = [GpuNeed(tensors_bytes=peak * random.uniform(0.95, 1.05)) for _ in range(7)]
+        return [replace(rank0, rank=rank, pid=rank0.pid + rank, gpu_need=need) for rank, need in enumerate(needs, 1)]
+
+    return Program(
+        step=Step(forward=forward, backward=backward, update=update),
+        samples=allocator.readings,
+        held=allocator.held,
+        conditions={**_RANKS, "memory.gpu0.total_bytes": TOTAL_BYTES},
+        others=others,
     )
 
 

@@ -8,14 +8,17 @@ what holds it up is known: nothing else is there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import msgspec
 from sample_journals import header
 
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.rank_summary import summarise, summary_path
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import StepClock
@@ -29,6 +32,7 @@ from lightning_gpuprof.model.journal import (
     WindowRecord,
 )
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.rank_summary import RankSummary
 from lightning_gpuprof.pipeline import make_report
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.trace import job
@@ -105,6 +109,7 @@ class Program:
         samples: What the sampler of the device's memory reads in a step, by the number of steps so far.
         held: What model and optimizer hold, as the sampler reads it once.
         driver: What the driver says of the device, in each step.
+        others: What the other ranks leave, by what this one does.
     """
 
     step: Callable[[GpuRun], None]
@@ -113,6 +118,7 @@ class Program:
     samples: Callable[[int], Readings] = lambda steps: {}
     held: Readings = field(default_factory=dict)
     driver: Mapping[str, float] = field(default_factory=dict)
+    others: Callable[[RankSummary], Sequence[RankSummary]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +163,10 @@ class Simulated:
                     run.sample("memory", subject, {"batch_index": float(number), **values})
                 if program.driver:
                     run.sample("nvml", "gpu0", {**program.driver})
+        if program.others is not None:
+            own = summarise(read_journal(run_folder / "rank0.jsonl"))
+            for other in program.others(own):
+                summary_path(run_folder / f"rank{other.rank}.jsonl").write_bytes(msgspec.json.encode(other))
         return report_of(run_folder)
 
 
