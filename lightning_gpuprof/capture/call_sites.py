@@ -5,6 +5,7 @@ With it, what the program's other Python threads do, and how often one of them w
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import os
@@ -16,16 +17,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from types import FrameType
 
 from lightning_gpuprof.capture.fence import must_propagate
-from lightning_gpuprof.capture.host.process_files import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.capture.source_files import source_files
-from lightning_gpuprof.capture.thread_state import BEFORE_S, ThreadClocks, ThreadState, with_one_more
+from lightning_gpuprof.capture.thread_state import KeptFile, ThreadSources, ThreadState, with_one_more
 from lightning_gpuprof.model.journal import CALLS, CallSites
 from lightning_gpuprof.model.shown_code import shown_code
 
@@ -46,7 +46,7 @@ _LATE_NS = 20_000_000
 """So much later than planned a call mostly comes at most."""
 _PROMPT_S = 50e-6
 """Time slice of the interpreter for a look."""
-_SETTLE_S = 0.012
+_SETTLE_NS = 12_000_000
 """Longer than a usual slice and a call in C: where the main thread let go before says nothing of where it is then."""
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 # Frameworks that are no user's code wherever they are installed, e.g. by ``pip install --target``.
@@ -181,7 +181,21 @@ class UserCode:
 
 def is_in_collective(frame: FrameType | None) -> bool:
     """Whether the innermost frame, but for the call of an operator, is one that waits for other ranks."""
-    return frame is not None and _waits_for_ranks(each for each, _ in traceback.walk_stack(frame))
+    while frame is not None:
+        waits = _is_of_collectives(frame.f_code.co_filename)
+        if waits is not None:
+            return waits
+        frame = frame.f_back
+    return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_of_collectives(filename: str) -> bool | None:
+    """None of what calls operators: what called it says."""
+    file = filename.replace(os.sep, "/")
+    if file.endswith(_OPERATOR_CALL):
+        return None
+    return any(part in file for part in _COLLECTIVES) and not any(part in file for part in _WORKING)
 
 
 def left_collective(error: BaseException) -> bool:
@@ -195,11 +209,22 @@ def left_collective(error: BaseException) -> bool:
     return type(error).__name__ in _OF_PEERS and _waits_for_ranks(reversed(passed), (*_COLLECTIVES, *backward))
 
 
-def _waits_for_ranks(frames: Iterable[FrameType], where: Sequence[str] = _COLLECTIVES) -> bool:
+def _waits_for_ranks(frames: Iterable[FrameType], where: Sequence[str]) -> bool:
     """Whether the first of the frames that is no call of an operator is in some of torch's files."""
     files = (frame.f_code.co_filename.replace(os.sep, "/") for frame in frames)
     file = next((file for file in files if not file.endswith(_OPERATOR_CALL)), "")
     return any(part in file for part in where) and not any(part in file for part in _WORKING)
+
+
+def _delay_ns(scheduled: bytes) -> int:
+    """Time in which a thread was ready to run but had no CPU, from its ``schedstat``; 0: not known."""
+    parts = scheduled.split()
+    return int(parts[1]) if len(parts) > 1 else 0
+
+
+def _sleep_until(moment_ns: int) -> None:
+    if (left_ns := moment_ns - time.perf_counter_ns()) > 0:
+        time.sleep(left_ns / 1e9)
 
 
 _usual_s: float | None = None
@@ -268,11 +293,11 @@ class CallSiteSampler:
         self._states: dict[int, dict[str, tuple[int, int, int]]] = {}
         self._state = ThreadState(None)
         self._others: OtherThreads | None = None
-        self._delay_file = ""
+        self._delay: KeptFile | None = None
         self._first_ns: int | None = None
         self._planned_ns = 0
         """About when the recorder comes next, by the clock."""
-        self._looked = False
+        self._looked = self._is_judged = False
         self._coded: set[str] = set()
         self._since_s = self.now_s()
         self._handed_over_ns = 0
@@ -282,9 +307,10 @@ class CallSiteSampler:
         """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
         if self.user_code is None:
             self.user_code = UserCode.of_this_process()
-        self._state = ThreadState(ThreadClocks.of(self.thread_id))
+        self._state = ThreadState(ThreadSources.of(self.thread_id))
         self._others = OtherThreads(self.thread_id, self.user_code.site_of)
-        self._delay_file = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+        with suppress(OSError):
+            self._delay = KeptFile(f"/proc/self/task/{threading.get_native_id()}/schedstat")
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
         """Ask and look once, early on look every other time; every 10 s hand over the counts since then."""
@@ -312,33 +338,40 @@ class CallSiteSampler:
         """
         begin_ns = time.perf_counter_ns()
         planned_ns, self._planned_ns = self._planned_ns, begin_ns + round(self.interval_s * 1e9)
-        delay_ns = run_delay_ns(self._delay_file)
-        pause_s = self._random.uniform(0.0, _MAX_PAUSE_S)
-        due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
-        time.sleep(pause_s)
+        # when it was planned, not when the main thread let us have the interpreter: that is at certain lines
+        base_ns = planned_ns if begin_ns - _LATE_NS < planned_ns < begin_ns + _LATE_NS else begin_ns
+        due_ns = base_ns + round(self._random.uniform(0.0, _MAX_PAUSE_S) * 1e9)
+        before = self._scheduled()
+        is_early = time.perf_counter_ns() < due_ns
+        _sleep_until(due_ns)
         waited_ns = time.perf_counter_ns() - due_ns
-        slot, since_ns = (-1, 0) if delay_ns < 0 else (self.current_slot(), self.charged_since_ns())
+        slot, since_ns = (self.current_slot(), self.charged_since_ns()) if is_early and before else (-1, 0)
         if slot >= 0 and since_ns <= due_ns:
-            waited_ns -= max(0, run_delay_ns(self._delay_file) - delay_ns)
+            late_ns = sys.getswitchinterval() / 5 * 1e9
+            if waited_ns >= late_ns:
+                waited_ns -= max(0, _delay_ns(self._scheduled()) - _delay_ns(before))
             asked, late = self._lock.get(slot, (0, 0))
-            self._lock[slot] = asked + 1, late + (waited_ns >= sys.getswitchinterval() / 5 * 1e9)
+            self._lock[slot] = asked + 1, late + (waited_ns >= late_ns)
         if self._looked:
-            # when it was planned, not when the main thread let us have the interpreter: that is at certain lines
-            is_planned = begin_ns - _LATE_NS < planned_ns < begin_ns + _LATE_NS
-            look_ns = (planned_ns if is_planned else begin_ns) + round((_MAX_PAUSE_S + _SETTLE_S) * 1e9)
-            time.sleep(max(0.0, (look_ns - time.perf_counter_ns()) / 1e9 - _SETTLE_S))
+            look_ns = due_ns + _SETTLE_NS
             with _prompt_switches():
-                time.sleep(max(0.0, (look_ns - time.perf_counter_ns()) / 1e9 - BEFORE_S))
-                self._state.begin()
-                time.sleep(max(0.0, (look_ns - time.perf_counter_ns()) / 1e9))
+                _sleep_until(look_ns)
                 self._look(t_ns)
+
+    def _scheduled(self) -> bytes:
+        """What the kernel counts of this thread; empty: not known."""
+        if self._delay is None:
+            return b""
+        self._delay.note()
+        return self._delay.noted()
 
     def _look(self, t_ns: int) -> None:
         assert self.user_code is not None
         slot = self.current_slot()
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         frames = sys._current_frames()
-        state = self._state.look()  # while this thread has the interpreter
+        self._is_judged = not self._is_judged  # every other time: it takes as long as the look itself
+        state = self._state.look() if self._is_judged else None
         frame = frames.pop(self.thread_id, None)
         is_alive, waits = frame is not None, is_in_collective(frame)
         place = None if waits else self.user_code.stack_of(frame)

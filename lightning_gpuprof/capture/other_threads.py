@@ -36,6 +36,8 @@ class OtherThreads:
         self._last_cpu_ns: dict[int, int] = {}
         self._last_ns: int | None = None
         self._elapsed_ns = 0
+        self._ids: frozenset[int] = frozenset()
+        self._watched: list[threading.Thread] = []
 
     def look(self, t_ns: int, frames: Mapping[int, FrameType], *, last: bool = False) -> None:
         """Count where each is now, and read its CPU time if that was long ago, or if it is for the last time.
@@ -49,18 +51,20 @@ class OtherThreads:
         if reads:
             self._elapsed_ns += 0 if self._last_ns is None else t_ns - self._last_ns
             self._last_ns = t_ns
-        watched = [
-            thread
-            for thread in self.threads()[:_MAX_THREADS]
-            if thread.ident != self.training_thread and not any(name in thread.name for name in _NAMES_OF_OTHERS)
-        ]
-        for thread in watched:
+        if reads or frames.keys() != self._ids:
+            self._ids = frozenset(frames)
+            self._watched = [
+                thread
+                for thread in self.threads()[:_MAX_THREADS]
+                if thread.ident != self.training_thread and not any(name in thread.name for name in _NAMES_OF_OTHERS)
+            ]
+        for thread in self._watched:
             place = self.site_of(frames.get(thread.ident or 0))
             if place is not None:
                 sites = self._found.setdefault(thread.name, ThreadLooks()).sites
                 sites[place] = sites.get(place, 0) + 1
         if reads:
-            self._read_cpus({thread.native_id: thread.name for thread in watched if thread.native_id is not None})
+            self._read_cpus({one.native_id: one.name for one in self._watched if one.native_id is not None})
 
     def take(self) -> tuple[dict[str, ThreadLooks], int]:
         """What was seen since it was taken the last time, and the time in ns in which CPU times were read."""

@@ -1,8 +1,7 @@
 """Whether a thread that is looked at runs Python, runs native code, or is off the CPU.
 
-Its CPU clock, which any thread may read, says it: while the looking thread holds the interpreter, only native code goes
-on. A thread whose clock stands still then, but ran in the millisecond before, ran Python. Scalene tells Python, native
-and system time apart by such clocks, too, over a whole interval (Berger et al., OSDI 2023).
+The thread that looks holds the interpreter: a thread that waits for it meanwhile, as the kernel says, runs Python; one
+whose CPU clock goes on runs native code; any other is asleep, or waits for a lock or a file.
 """
 
 from __future__ import annotations
@@ -17,106 +16,111 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-BEFORE_S = 1e-3
-"""How long before a look :meth:`ThreadState.begin` is called."""
 _HOLD_US = 10
-"""With the timer's own 50 µs about as long as the time slice in a look, after which a thread that waits for the
-interpreter wakes up and asks for it."""
-_RUNS_RATIO = 0.5
-"""Share of a time that a thread which runs all the time has at least, if others do not take its CPU."""
+"""With the timer's own 50 µs enough for a thread that gave up the interpreter to wait for it."""
+_RAN_NS = 25_000
+"""Of these 60 µs; a thread that runs all the time has all of them, if others do not take its CPU."""
 PYTHON, NATIVE, OFF_CPU = range(3)
-_STAT_BYTES = 512
+_FILE_BYTES = 512
+_RUNTIME_BYTES = 1 << 20
+"""At least as many as CPython's own state has; in it is the lock of the main interpreter."""
 _CALL = operator.methodcaller("__call__")
 
 
+class KeptFile:
+    """A short file of the kernel, read without letting go of the interpreter, as ``os.pread`` does.
+
+    Each time a thread lets go, whoever has the interpreter waits until that thread has it back.
+
+    Args:
+        path: Below ``/proc``.
+
+    Raises:
+        OSError: It cannot be read, or this system has no such files.
+    """
+
+    def __init__(self, path: str) -> None:
+        if sys.platform != "linux":
+            raise OSError("only Linux has them")
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._buffer = ctypes.create_string_buffer(_FILE_BYTES)
+        self.note = partial(ctypes.PyDLL(None).pread, self._file, self._buffer, _FILE_BYTES - 1, ctypes.c_long(0))
+        if self.note() <= 0:
+            raise OSError(f"{path} cannot be read")
+
+    def __del__(self) -> None:
+        if file := getattr(self, "_file", 0):
+            os.close(file)
+
+    def noted(self) -> bytes:
+        """What it held when ``note`` was called."""
+        return self._buffer.value
+
+
 @dataclass(frozen=True, kw_only=True)
-class ThreadClocks:
-    """What the system says of a thread. All but ``is_ready`` are functions of C, which keep the interpreter."""
+class ThreadSources:
+    """What the system says of a thread; functions of C, which keep the interpreter, but for ``noted``."""
 
     cpu_ns: Callable[[], int]
     """Its CPU time. OSError once it has ended."""
-    note: Callable[[], object]
-    """Take down its state."""
-    is_ready: Callable[[], bool]
-    """Whether it ran at that time, or would have if it had a CPU."""
     hold: Callable[[], object]
-    """Sleep for some 60 µs, so that another thread may have this CPU."""
-    now_ns: Callable[[], int] = time.perf_counter_ns
+    """Sleep for some 60 µs."""
+    note: Callable[[], object]
+    """Take down the call of the kernel in which it is."""
+    noted: Callable[[], bytes]
+    """That call, as of ``/proc/self/task/THREAD/syscall``."""
+    runtime: range
+    """Addresses of CPython's own state."""
 
     @classmethod
-    def of(cls, thread_id: int) -> ThreadClocks | None:
-        """Of a thread of this process; None where the system has no such clocks, or the thread is not alive.
+    def of(cls, thread_id: int) -> ThreadSources | None:
+        """Of a thread of this process; None where the system does not say it, or the thread is not alive.
 
         Args:
             thread_id: As of ``threading.get_ident()``.
         """
         native_id = next((one.native_id for one in threading.enumerate() if one.ident == thread_id), None)
-        if native_id is None or sys.platform != "linux":  # asking for the clock of no thread is a crash
+        if native_id is None:  # asking for the clock of no thread is a crash
             return None
         try:
             cpu_ns = partial(time.clock_gettime_ns, time.pthread_getcpuclockid(thread_id))
-            library = ctypes.PyDLL(None)
-            stat = _StatFile(library, f"/proc/self/task/{native_id}/stat")
-            cpu_ns()
-        except (AttributeError, OSError):
+            call = KeptFile(f"/proc/self/task/{native_id}/syscall")
+            begin = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+            hold = partial(ctypes.PyDLL(None).usleep, _HOLD_US)
+        except (AttributeError, OSError, ValueError):  # macOS, Windows, and containers that forbid it
             return None
-        return cls(cpu_ns=cpu_ns, note=stat.note, is_ready=stat.is_ready, hold=partial(library.usleep, _HOLD_US))
-
-
-class _StatFile:
-    """State of a thread, read without letting go of the interpreter as ``os.pread`` does."""
-
-    def __init__(self, library: ctypes.PyDLL, path: str) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._buffer = ctypes.create_string_buffer(_STAT_BYTES)
-        self.note = partial(library.pread, self._file, self._buffer, _STAT_BYTES, ctypes.c_long(0))
-
-    def __del__(self) -> None:
-        os.close(self._file)
-
-    def is_ready(self) -> bool:
-        return self._buffer.value.rpartition(b") ")[2].startswith(b"R")
+        runtime = range(begin, begin + _RUNTIME_BYTES)
+        return cls(cpu_ns=cpu_ns, hold=hold, note=call.note, noted=call.noted, runtime=runtime)
 
 
 class ThreadState:
     """The state of one thread at one moment after another.
 
     Args:
-        clocks: Of that thread; None: nothing is known.
+        sources: Of that thread; None: nothing is known.
     """
 
-    def __init__(self, clocks: ThreadClocks | None) -> None:
-        self._clocks = clocks
-        self._begin = (0, 0)
-
-    def begin(self) -> None:
-        """To be called a millisecond before the look."""
-        clocks = self._clocks
-        if clocks is not None:
-            try:
-                self._begin = clocks.now_ns(), clocks.cpu_ns()
-            except OSError:
-                self._clocks = None
+    def __init__(self, sources: ThreadSources | None) -> None:
+        self._sources = sources
 
     def look(self) -> int | None:
         """Python, native or off the CPU, to be called once the looking thread has the interpreter.
 
         None: not known, as where the thread waits for a CPU that others have.
         """
-        clocks = self._clocks
-        if clocks is None:
+        sources = self._sources
+        if sources is None:
             return None
-        readings = clocks.now_ns, clocks.cpu_ns, clocks.hold, clocks.now_ns, clocks.cpu_ns, clocks.note
         try:  # in C alone: between two lines of ours the thread would get the interpreter that it has asked for by then
-            now_ns, cpu_ns, _, end_ns, end_cpu_ns, _ = map(_CALL, readings)
-        except OSError:
-            self._clocks = None
+            begin_ns, _, end_ns, _ = map(_CALL, (sources.cpu_ns, sources.hold, sources.cpu_ns, sources.note))
+            number, *arguments = sources.noted().split()
+            if number == b"running":
+                return NATIVE if end_ns - begin_ns >= _RAN_NS else None
+            waits_for = int(arguments[0], 16)
+        except (OSError, ValueError, IndexError):
+            self._sources = None
             return None
-        if _runs((now_ns, cpu_ns), (end_ns, end_cpu_ns)):
-            return NATIVE
-        if clocks.is_ready():
-            return None
-        return PYTHON if _runs(self._begin, (now_ns, cpu_ns)) else OFF_CPU
+        return PYTHON if waits_for in sources.runtime else OFF_CPU
 
 
 def with_one_more(counts: tuple[int, int, int], state: int) -> tuple[int, int, int]:
@@ -128,7 +132,3 @@ def with_one_more(counts: tuple[int, int, int], state: int) -> tuple[int, int, i
     """
     python, native, off = (count + (number == state) for number, count in enumerate(counts))
     return python, native, off
-
-
-def _runs(begin: tuple[int, int], end: tuple[int, int]) -> bool:
-    return end[1] - begin[1] >= _RUNS_RATIO * (end[0] - begin[0])

@@ -17,9 +17,10 @@ WARM_MS = 2.0
 MOST_WARM_RATIO = 0.3
 """Of the rest of the step, the most that this is. Heuristic, same measurement."""
 
-BETWEEN_RUNS_RATIO = 0.06
+BETWEEN_RUNS_RATIO = 0.04
 """By which the step times of two runs of the same program differ. Heuristic: ten pairs of fits on two quiet CPUs, alike
-but for a change without effect, differed by up to 3.4 %."""
+but for a change without effect, differed by up to 3.4 %. With 0.06, intervals that are to hold nine of ten held 23 of
+24 changes (``benchmarks/advice.py``)."""
 
 FREED_RATIO = 0.8
 """What the model waits for a CPU beside workers that compute batches, the part that ends when they need not. Heuristic:

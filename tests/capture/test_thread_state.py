@@ -1,4 +1,4 @@
-"""Whether a thread runs Python, native code, or nothing, by clocks of which one is its own."""
+"""Whether a thread runs Python, native code, or nothing."""
 
 import hashlib
 import threading
@@ -9,56 +9,61 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode
-from lightning_gpuprof.capture.thread_state import NATIVE, OFF_CPU, PYTHON, ThreadClocks, ThreadState, with_one_more
+from lightning_gpuprof.capture.thread_state import (
+    NATIVE,
+    OFF_CPU,
+    PYTHON,
+    KeptFile,
+    ThreadSources,
+    ThreadState,
+    with_one_more,
+)
 from lightning_gpuprof.model.journal import CallSites
 
 PATIENCE_S = 60
-US = 1_000
 MS = 1_000_000
 
 
-def state(cpu: tuple[int, int, int], *, is_ready: bool = False) -> int | None:
-    """After three readings of the thread's clock: a millisecond before the look, at it, a tenth of one after it."""
-    of_thread, now = iter(cpu), iter((0, MS, MS + 100 * US))
-    clocks = ThreadClocks(
-        cpu_ns=of_thread.__next__, note=lambda: None, is_ready=lambda: is_ready, hold=lambda: None, now_ns=now.__next__
+def state(ran_us: int, call: bytes) -> int | None:
+    """Of a thread whose CPU clock went on by so much, and that is then in a call of the kernel."""
+    cpu_ns = iter((5_000_000, 5_000_000 + 1_000 * ran_us))
+    sources = ThreadSources(
+        cpu_ns=cpu_ns.__next__,
+        hold=lambda: None,
+        note=lambda: None,
+        noted=lambda: call,
+        runtime=range(0x7F00_0000, 0x7F10_0000),
     )
-    found = ThreadState(clocks)
-    found.begin()
-    return found.look()
+    return ThreadState(sources).look()
 
 
 @pytest.mark.parametrize(
-    ("cpu", "expected"),
+    ("ran_us", "call", "expected"),
     [
-        ((0, 950 * US, 950 * US), PYTHON),
-        ((0, 950 * US, 960 * US), PYTHON),  # it asks for the interpreter now and then
-        ((0, 990 * US, 1_080 * US), NATIVE),
-        ((0, 0, 80 * US), NATIVE),  # it has just woken up
-        ((0, 0, 0), OFF_CPU),
-        ((0, 300 * US, 300 * US), OFF_CPU),  # it ran, and fell asleep before the look
+        (4, b"202 0x7f0001b0 0x189 0x0 0x7f1 0x0 0xffffffff 0x7ffe 0x7f2\n", PYTHON),
+        (60, b"running\n", NATIVE),
+        (3, b"running\n", None),  # others have its CPU
+        (0, b"202 0x7f2001b0 0x189 0x0 0x7f1 0x0 0xffffffff 0x7ffe 0x7f2\n", OFF_CPU),  # another lock
+        (0, b"230 0x1 0x1 0x7ffd 0x0 0x0 0x0 0x7ffe 0x7f2\n", OFF_CPU),  # asleep
+        (0, b"-1 0x7ffe 0x7f2\n", OFF_CPU),  # a page is read
+        (0, b"", None),
+        (0, b"nonsense\n", None),
     ],
 )
-def test_the_clock_of_a_thread_says_what_it_does(cpu: tuple[int, int, int], expected: int) -> None:
-    assert state(cpu) == expected
+def test_what_the_kernel_says_of_a_thread_is_what_it_does(ran_us: int, call: bytes, expected: int | None) -> None:
+    assert state(ran_us, call) == expected
 
 
-def test_of_a_thread_that_waits_for_a_cpu_nothing_is_known() -> None:
-    assert state((0, 950 * US, 950 * US), is_ready=True) is None
-    assert state((0, 0, 0), is_ready=True) is None
-    assert state((0, 990 * US, 1_080 * US), is_ready=True) == NATIVE
-
-
-def test_without_clocks_of_the_thread_nothing_is_known() -> None:
-    def ended() -> int:
+def test_of_a_thread_that_is_gone_nothing_is_known() -> None:
+    def gone() -> int:
         raise OSError("no such thread")
 
-    gone = ThreadClocks(cpu_ns=ended, note=lambda: None, is_ready=lambda: False, hold=lambda: None)
-    for clocks in (None, gone):
-        found = ThreadState(clocks)
-        found.begin()
-        assert found.look() is None
-    assert ThreadClocks.of(-1) is None
+    ended = ThreadSources(cpu_ns=gone, hold=lambda: None, note=lambda: None, noted=lambda: b"running", runtime=range(9))
+    assert ThreadState(ended).look() is None
+    assert ThreadState(None).look() is None
+    assert ThreadSources.of(-1) is None
+    with pytest.raises(OSError, match="syscall"):
+        KeptFile("/proc/self/task/0/syscall")
 
 
 def test_a_look_counts_once() -> None:
@@ -97,7 +102,7 @@ def looked(function: str, folder: Path) -> tuple[int, int, int]:
     sampler.open()
     records: list[CallSites] = []
     try:
-        for second in range(0, 60, 2):  # in the first second it looks every other time
+        for second in range(0, 120, 2):  # in the first second it looks every other time
             records += sampler.sample(second * 1_000 * MS)
     finally:
         over.set()
@@ -108,7 +113,7 @@ def looked(function: str, folder: Path) -> tuple[int, int, int]:
 
 
 @pytest.mark.skipif(
-    ThreadClocks.of(threading.get_ident()) is None, reason="the system has no clock of another thread's CPU time"
+    ThreadSources.of(threading.get_ident()) is None, reason="this system does not say what a thread does"
 )
 def test_python_native_code_and_sleep_are_told_apart(tmp_path: Path) -> None:
     python, native, _ = looked("loop", tmp_path)  # where others have the CPU, nothing is known
