@@ -111,6 +111,7 @@ bench: $(READY) ## What the profiler costs and how right it is, on the CPU; abou
 	$(BIN)/python benchmarks/rank_hang.py
 	$(BIN)/python benchmarks/slowdowns.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/samplers.py
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/look_cost.py
 	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/page.py
