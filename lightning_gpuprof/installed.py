@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import os
 import pkgutil
 import re
 import sys
@@ -29,25 +30,28 @@ class Installed:
     """What can be imported; of a distribution that is there twice, the first one counts.
 
     Args:
-        paths: Folders to look in. If there is an archive among them, importlib.metadata is asked.
+        paths: Folders to look in; default: ``sys.path``. If there is an archive or an egg among them,
+            importlib.metadata is asked.
     """
 
-    def __init__(self, paths: Iterable[str] = sys.path) -> None:
+    def __init__(self, paths: Iterable[str] | None = None) -> None:
         self._folders: dict[str, tuple[str, Path]] = {}
-        self._has_archive = False
-        for path in map(Path, paths):
-            if path.is_file():  # a zip with packages in it
-                self._has_archive = True
-                continue
-            with contextlib.suppress(OSError):
-                for folder in path.iterdir():
+        self._are_all_seen = True
+        for path in sys.path if paths is None else paths:
+            with contextlib.suppress(OSError, ValueError, TypeError):  # a folder that may not be entered; no path
+                if os.path.isfile(path):  # noqa: PTH113  # a zip with packages; this one raises nothing
+                    self._are_all_seen = False
+                    continue
+                for folder in Path(path).iterdir():
                     if found := _INFO.fullmatch(folder.name):
                         self._folders.setdefault(_normal(found["name"]), (found["version"], folder))
+                    elif folder.suffix in (".egg-info", ".egg"):  # the version is in it
+                        self._are_all_seen = False
 
     def version(self, distribution: str) -> str | None:
         """Version of a distribution; None if it is not installed."""
         found = self._folders.get(_normal(distribution))
-        if found is not None or not self._has_archive:
+        if found is not None or self._are_all_seen:
             return None if found is None else found[0]
         from importlib import metadata
 
@@ -57,10 +61,10 @@ class Installed:
 
     def entry_points(self, group: str) -> list[EntryPoint]:
         """All entry points of a group."""
-        if self._has_archive:
+        if not self._are_all_seen:
             from importlib import metadata
 
-            return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]
+            return [EntryPoint(one.name, _object(one.value)) for one in metadata.entry_points(group=group)]
         return [point for _, folder in self._folders.values() for point in _entries(folder, group)]
 
 
@@ -71,7 +75,7 @@ def _normal(name: str) -> str:
 def _entries(folder: Path, group: str) -> Iterator[EntryPoint]:
     try:
         lines = (folder / "entry_points.txt").read_text(encoding="utf-8").splitlines()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return
     section = ""
     for line in map(str.strip, lines):
@@ -79,4 +83,9 @@ def _entries(folder: Path, group: str) -> Iterator[EntryPoint]:
             section = line.strip("[]")
         elif section == group and "=" in line:
             name, _, value = line.partition("=")
-            yield EntryPoint(name.strip(), value.partition("[")[0].strip())
+            yield EntryPoint(name.strip(), _object(value))
+
+
+def _object(value: str) -> str:
+    """Without the extras that it is said to need."""
+    return value.partition("[")[0].strip()

@@ -11,6 +11,9 @@ MAX_SITES = 5
 MAX_LINES, MAX_STACKS = 30, 200
 LEAST_LOOKS = 5
 """Of a line that has a row. Heuristic: its time is known to about a half."""
+LEAST_KNOWN_RATIO = 0.25
+"""Of the looks at a line, those at which its state is known; every other one is judged. Heuristic: where others have
+the CPUs, states of a kind are known more often than others."""
 LEAST_RATIO = 0.01
 """Of the step; less is not shown. Heuristic."""
 
@@ -38,7 +41,7 @@ def lines(journal: Journal) -> tuple[LineRow, ...]:
         for place, looks in _added(journal.sites, slots).items():
             if looks >= LEAST_LOOKS and looks * look_s >= LEAST_RATIO * all_s:
                 spent_s = looks * look_s
-                python, native, off_cpu = _shares(journal, slots, place)
+                python, native, off_cpu = _shares(journal, slots, place, looks)
                 found.append(
                     LineRow(
                         place=place,
@@ -78,11 +81,12 @@ def _looked(journal: Journal) -> Iterator[tuple[Phase, Sequence[int], float]]:
             yield phase, slots, float(column.sum()) / 1e9 / looks
 
 
-def _shares(journal: Journal, slots: Sequence[int], place: str) -> tuple[float | None, ...]:
-    """In Python, in native code, off the CPU: of the looks at a line at which that is known."""
-    known = [counts for slot in slots if (counts := journal.states.get(slot, {}).get(place)) is not None]
-    looks = sum(map(sum, known))
-    return tuple(sum(counts[state] for counts in known) / looks if looks else None for state in range(3))
+def _shares(journal: Journal, slots: Sequence[int], place: str, looks: int) -> tuple[float | None, ...]:
+    """In Python, in native code, off the CPU: of the looks at a line at which that is known, if those are enough."""
+    counts = [found for slot in slots if (found := journal.states.get(slot, {}).get(place)) is not None]
+    known = sum(map(sum, counts))
+    enough = known >= max(LEAST_LOOKS, LEAST_KNOWN_RATIO * looks)
+    return tuple(sum(one[state] for one in counts) / known if enough else None for state in range(3))
 
 
 def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> dict[str, int]:

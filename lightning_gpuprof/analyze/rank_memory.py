@@ -21,7 +21,10 @@ def rank_memory(own: RankSummary, others: Sequence[RankSummary]) -> RankMemory |
     Returns:
         The ranks that have the same part of the model; why not, if fewer than two are left.
     """
-    alike = [one for one in of_one_job(own, others, {}).values() if one.pipeline_stage == own.pipeline_stage]
+    job = of_one_job(own, others, {}).values()
+    alike = [one for one in job if one.pipeline_stage == own.pipeline_stage]
+    if len(alike) < 2 <= len(job):
+        return Unmeasured(why="no other rank has the same part of the model")
     found = [RankNeed(rank=one.rank, host=one.host, gpu=one.gpu_need) for one in alike if one.gpu_need is not None]
     if len(found) < 2:
         return Unmeasured(

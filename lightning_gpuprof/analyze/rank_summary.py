@@ -110,7 +110,7 @@ def summarise(journal: Journal) -> RankSummary:
         **_standing(journal),
         sites=_sites(journal),
         memory=_memory(journal),
-        peak_memory_bytes=_peak_memory_bytes(journal),
+        peak_rss_bytes=_peak_rss_bytes(journal),
         gpu=_gpu(journal),
         gpu_need=_gpu_need(journal),
         xids=[] if _text(journal, "device.type") == "cpu" else list(devices.xids(journal))[-MAX_SENTENCES:],
@@ -176,10 +176,12 @@ def _memory(journal: Journal) -> dict[str, float]:
     return found
 
 
-def _peak_memory_bytes(journal: Journal) -> float | None:
-    name = "rss_bytes" if _text(journal, "device.type") == "cpu" else "allocated_peak_bytes"
-    values = (sample.values.get(name) for sample in journal.samples if sample.subject not in ("workers", "children"))
-    return max((value for value in values if value is not None), default=None)
+def _peak_rss_bytes(journal: Journal) -> float | None:
+    """Of a process that trains on the CPU."""
+    if _text(journal, "device.type") != "cpu":
+        return None
+    own = (one.values.get("rss_bytes") for one in journal.samples if one.subject not in ("workers", "children"))
+    return max((value for value in own if value is not None), default=None)
 
 
 def _gpu_need(journal: Journal) -> GpuNeed | None:

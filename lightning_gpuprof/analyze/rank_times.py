@@ -148,7 +148,7 @@ def rank_times(
                 period_ms=float(host.periods_ms[at]),
                 phases_ms={phase: float(medians[at]) for phase, medians in host.medians_ms.items()},
                 batch_samples=ranks[rank].batch_samples,
-                peak_memory_bytes=ranks[rank].peak_memory_bytes,
+                peak_memory_bytes=need.needed_bytes if (need := ranks[rank].gpu_need) else ranks[rank].peak_rss_bytes,
             )
             for at, rank in enumerate(columns)
         ),

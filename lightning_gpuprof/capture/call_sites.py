@@ -329,6 +329,7 @@ class CallSiteSampler:
         """Hand over the rest."""
         if self._others is not None:
             self._others.look(time.perf_counter_ns(), {}, last=True)
+        self._state, self._delay = ThreadState(None), None  # their files
         return self._take()
 
     def _ask(self, t_ns: int) -> None:

@@ -85,7 +85,7 @@ class LineTimer:
         wrapped = self._profiler(found)
         setattr(owner, attribute, wrapped)
         self._replaced.append((owner, attribute, found, wrapped))
-        code = inspect.unwrap(function).__code__
+        code = function.__code__  # line_profiler times this one, not what it wraps
         self._code[name] = (code.co_filename, code.co_firstlineno)
 
     def end(self) -> None:

@@ -20,6 +20,8 @@ _HOLD_US = 10
 """With the timer's own 50 µs enough for a thread that gave up the interpreter to wait for it."""
 _RAN_NS = 25_000
 """Of these 60 µs; a thread that runs all the time has all of them, if others do not take its CPU."""
+_LONG_NS, _MOST_LONG = 1_000_000, 3
+"""Where others have all CPUs, the sleep ends late: a look that kept the interpreter so long is one of so many."""
 PYTHON, NATIVE, OFF_CPU = range(3)
 _FILE_BYTES = 512
 _RUNTIME_BYTES = 1 << 20
@@ -48,9 +50,9 @@ class KeptFile:
         if self.note() <= 0:
             raise OSError(f"{path} cannot be read")
 
-    def __del__(self) -> None:
-        if file := getattr(self, "_file", 0):
-            os.close(file)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if (file := getattr(self, "_file", None)) is not None:
+            close(file)
 
     def noted(self) -> bytes:
         """What it held when ``note`` was called."""
@@ -65,10 +67,10 @@ class ThreadSources:
     """Its CPU time. OSError once it has ended."""
     hold: Callable[[], object]
     """Sleep for some 60 µs."""
-    note: Callable[[], object]
+    note: Callable[[], int]
     """Take down the call of the kernel in which it is."""
     noted: Callable[[], bytes]
-    """That call, as of ``/proc/self/task/THREAD/syscall``."""
+    """That call, as of ``/proc/self/task/THREAD/syscall``; 0 bytes were read of a thread that has ended."""
     runtime: range
     """Addresses of CPython's own state."""
 
@@ -80,10 +82,12 @@ class ThreadSources:
             thread_id: As of ``threading.get_ident()``.
         """
         native_id = next((one.native_id for one in threading.enumerate() if one.ident == thread_id), None)
-        if native_id is None:  # asking for the clock of no thread is a crash
+        if native_id is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
             return None
         try:
-            cpu_ns = partial(time.clock_gettime_ns, time.pthread_getcpuclockid(thread_id))
+            # as Linux numbers the clock of a thread: the C library's function crashes if it has just ended
+            cpu_ns = partial(time.clock_gettime_ns, (~native_id << 3) | 6)
+            cpu_ns()
             call = KeptFile(f"/proc/self/task/{native_id}/syscall")
             begin = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
             hold = partial(ctypes.PyDLL(None).usleep, _HOLD_US)
@@ -102,6 +106,7 @@ class ThreadState:
 
     def __init__(self, sources: ThreadSources | None) -> None:
         self._sources = sources
+        self._long = 0
 
     def look(self) -> int | None:
         """Python, native or off the CPU, to be called once the looking thread has the interpreter.
@@ -112,7 +117,14 @@ class ThreadState:
         if sources is None:
             return None
         try:  # in C alone: between two lines of ours the thread would get the interpreter that it has asked for by then
-            begin_ns, _, end_ns, _ = map(_CALL, (sources.cpu_ns, sources.hold, sources.cpu_ns, sources.note))
+            own = time.perf_counter_ns
+            readings = own, sources.cpu_ns, sources.hold, sources.cpu_ns, sources.note, own
+            held_ns, begin_ns, _, end_ns, count, done_ns = map(_CALL, readings)
+            if done_ns - held_ns > _LONG_NS or count <= 0:
+                self._long += 1
+                if self._long >= _MOST_LONG or count <= 0:  # nobody runs Python meanwhile
+                    self._sources = None
+                return None
             number, *arguments = sources.noted().split()
             if number == b"running":
                 return NATIVE if end_ns - begin_ns >= _RAN_NS else None

@@ -73,7 +73,7 @@ class RankRow(msgspec.Struct, kw_only=True, frozen=True):
     """Median of its own time minus that of the others; its own is what needs no other rank."""
     samples_per_s: float | None = None
     peak_memory_bytes: float | None = None
-    """Torch's on a GPU, else its process's."""
+    """That it needs of its GPU, or its process on a CPU."""
 
 
 class Ranks(msgspec.Struct, kw_only=True, frozen=True):

@@ -158,8 +158,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``file:line function`` of the user's code in which it was seen most, by phase."""
     memory: dict[str, float] = {}
     """What was read last in bytes: ``rss`` of its process, ``available`` on its host, ``gpu0 used``."""
-    peak_memory_bytes: float | None = None
-    """Most that torch allocated on its GPU at a time, or that its process held on a CPU; None: not measured."""
+    peak_rss_bytes: float | None = None
+    """Most that its process held, if it trains on a CPU; None: not measured."""
     gpu: RankGpu | None = None
     """None: no samples, or of more than one."""
     gpu_need: GpuNeed | None = None

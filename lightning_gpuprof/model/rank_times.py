@@ -51,7 +51,7 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     batch_samples: float | None = None
     """Samples of a step; None: not known."""
     peak_memory_bytes: float | None = None
-    """As in its summary."""
+    """That it needs of its GPU at most, or its process on a CPU; None: not known."""
 
     @property
     def samples_per_s(self) -> float | None:

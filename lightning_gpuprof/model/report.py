@@ -205,11 +205,11 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     looks: int
     """How often it was seen there."""
     python_ratio: float | None = None
-    """Of these looks, those at which it ran Python. None: not known."""
+    """Of the looks at which that is known, those in Python, or between calls shorter than 0.1 ms. None: not known."""
     native_ratio: float | None = None
-    """Those at which it ran native code, as torch's operators are."""
+    """Those in native code: torch's operators, and most waits for a GPU."""
     off_cpu_ratio: float | None = None
-    """Those at which it was off the CPU: asleep, waiting for a file, a lock or a CPU. The three sum to 1."""
+    """Those at which it slept, or waited for a file, a lock or another thread. The three sum to 1."""
     code: str = ""
     """The line as written, ``***`` for strings that may be secret; empty: not known."""
 

@@ -309,7 +309,10 @@ def _facts(device: Device) -> list[tuple[str, str]]:
     peaks = None if device.facts.mig else peaks_of(device.name)
     if peaks is not None:
         rows += [
-            (f"peak in {dtype} ({peaks.source})", f"{numbers.significant(rate / 1e12)} TFLOP/s")
+            (
+                f"peak in {dtype} ({peaks.source})",
+                f"{numbers.significant(rate / 1e12)} {'TOP/s' if dtype == 'int8' else 'TFLOP/s'}",
+            )
             for dtype, rate in peaks.flops_per_s.items()
         ]
     if device.distinct_samples is not None:

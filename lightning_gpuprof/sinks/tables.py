@@ -322,9 +322,24 @@ def line_table(report: Report, limit: int) -> Table:
     states: tuple[Column[LineRow], ...] = ()
     if any(row.python_ratio is not None for row in report.lines[:limit]):
         states = (
-            Column("Python", lambda row: row.python_ratio, PERCENT, help="of its samples; the three sum to 100 %"),
-            Column("native", lambda row: row.native_ratio, PERCENT, help="in C or C++, as torch's operators"),
-            Column("off CPU", lambda row: row.off_cpu_ratio, PERCENT, help="asleep, or waiting for a file or a CPU"),
+            Column(
+                "Python",
+                lambda row: row.python_ratio,
+                PERCENT,
+                help="or between calls of less than 0.1 ms; the three sum to 100 %",
+            ),
+            Column(
+                "native",
+                lambda row: row.native_ratio,
+                PERCENT,
+                help="in C or C++: torch's operators, most waits for a GPU",
+            ),
+            Column(
+                "off CPU",
+                lambda row: row.off_cpu_ratio,
+                PERCENT,
+                help="asleep, or waiting for a file, a lock or a thread",
+            ),
         )
     return Table.of(
         "Your lines of code",

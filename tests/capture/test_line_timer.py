@@ -18,7 +18,21 @@ from lightning_gpuprof.sinks.views import first
 
 line_profiler = pytest.importorskip("line_profiler")
 SOURCE = """
+import functools
 import time
+
+
+def traced(function):
+    @functools.wraps(function)
+    def around(*arguments):
+        return function(*arguments)
+
+    return around
+
+
+@traced
+def decorated():
+    return 7
 
 
 def slow(count):
@@ -69,6 +83,14 @@ def test_hits_and_times_of_each_line(module: ModuleType) -> None:
     assert slowest.code == "time.sleep(0.02)"
     assert 0.02 <= slowest.total_s <= found["step"].total_s
     assert said == []
+
+
+def test_a_decorated_function_that_ran_was_called(module: ModuleType) -> None:
+    timer = LineTimer(("timed_module:decorated", "timed_module:Net.step"), lambda said: None)
+    timer.begin()
+    assert module.decorated() == 7
+    assert timer.never_called() == ["timed_module:Net.step"]
+    timer.end()
 
 
 def test_all_is_as_it_was(module: ModuleType) -> None:

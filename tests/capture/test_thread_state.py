@@ -30,7 +30,7 @@ def state(ran_us: int, call: bytes) -> int | None:
     sources = ThreadSources(
         cpu_ns=cpu_ns.__next__,
         hold=lambda: None,
-        note=lambda: None,
+        note=lambda: len(call),
         noted=lambda: call,
         runtime=range(0x7F00_0000, 0x7F10_0000),
     )
@@ -54,11 +54,25 @@ def test_what_the_kernel_says_of_a_thread_is_what_it_does(ran_us: int, call: byt
     assert state(ran_us, call) == expected
 
 
+def test_looks_that_keep_the_interpreter_for_long_end_after_the_third() -> None:
+    asked = 0
+
+    def slow() -> None:
+        nonlocal asked
+        asked += 1
+        time.sleep(0.002)
+
+    late = ThreadSources(cpu_ns=lambda: 0, hold=slow, note=lambda: 7, noted=lambda: b"running", runtime=range(9))
+    found = ThreadState(late)
+    assert [found.look() for _ in range(5)] == [None] * 5
+    assert asked == 3
+
+
 def test_of_a_thread_that_is_gone_nothing_is_known() -> None:
     def gone() -> int:
         raise OSError("no such thread")
 
-    ended = ThreadSources(cpu_ns=gone, hold=lambda: None, note=lambda: None, noted=lambda: b"running", runtime=range(9))
+    ended = ThreadSources(cpu_ns=gone, hold=lambda: None, note=lambda: 7, noted=lambda: b"running", runtime=range(9))
     assert ThreadState(ended).look() is None
     assert ThreadState(None).look() is None
     assert ThreadSources.of(-1) is None

@@ -170,7 +170,7 @@ def shapes_of(batch: object, at_ns: int) -> Shapes | None:
         batch: As the DataLoader hands it over.
         at_ns: When it did, by the run's clock.
     """
-    found = [tuple(tensor.shape) for _, tensor in _tensors(batch)]
+    found = [tuple(map(int, tensor.shape)) for _, tensor in _tensors(batch) if not tensor.is_nested]
     if not found:
         return None
     text = ", ".join("x".join(map(str, shape)) or "1" for shape in found[:MAX_SHAPES])

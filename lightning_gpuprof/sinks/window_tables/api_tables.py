@@ -85,7 +85,7 @@ def _rates(found: ApiTables) -> tuple[Column[TimeRow | MemorySizeRow], ...]:
 
     def of_link(row: TimeRow | MemorySizeRow) -> float | None:
         rate = by_name.get(row.name) if _OVER_PCIE.search(row.name) else None
-        return None if rate is None or not most else rate / most
+        return None if rate is None or not most or rate > most else rate / most  # more: another link
 
     bandwidth = (
         "bytes over time; 1 GB is 1,000,000,000 bytes. A copy within a device moves twice as much: a read and a write"
