@@ -291,9 +291,10 @@ class CallSiteSampler:
         self._in_collectives: dict[int, int] = {}
         self._lock: dict[int, tuple[int, int]] = {}
         self._states: dict[int, dict[str, tuple[int, int, int]]] = {}
-        self._state = ThreadState(None)
+        self._own = threading.local()
+        """``state`` of the main thread, and what the kernel counts of this one (``delay``): their files end with the
+        thread, whatever fails."""
         self._others: OtherThreads | None = None
-        self._delay: KeptFile | None = None
         self._first_ns: int | None = None
         self._planned_ns = 0
         """About when the recorder comes next, by the clock."""
@@ -307,10 +308,10 @@ class CallSiteSampler:
         """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
         if self.user_code is None:
             self.user_code = UserCode.of_this_process()
-        self._state = ThreadState(ThreadSources.of(self.thread_id))
+        self._own.state = ThreadState(ThreadSources.of(self.thread_id))
         self._others = OtherThreads(self.thread_id, self.user_code.site_of)
         with suppress(OSError):
-            self._delay = KeptFile(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+            self._own.delay = KeptFile(f"/proc/self/task/{threading.get_native_id()}/schedstat")
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
         """Ask and look once, early on look every other time; every 10 s hand over the counts since then."""
@@ -329,7 +330,9 @@ class CallSiteSampler:
         """Hand over the rest."""
         if self._others is not None:
             self._others.look(time.perf_counter_ns(), {}, last=True)
-        self._state, self._delay = ThreadState(None), None  # their files
+        for kept in vars(self._own).values():
+            kept.close()
+        vars(self._own).clear()
         return self._take()
 
     def _ask(self, t_ns: int) -> None:
@@ -361,10 +364,11 @@ class CallSiteSampler:
 
     def _scheduled(self) -> bytes:
         """What the kernel counts of this thread; empty: not known."""
-        if self._delay is None:
+        delay: KeptFile | None = getattr(self._own, "delay", None)
+        if delay is None:
             return b""
-        self._delay.note()
-        return self._delay.noted()
+        delay.note()
+        return delay.noted()
 
     def _look(self, t_ns: int) -> None:
         assert self.user_code is not None
@@ -372,7 +376,8 @@ class CallSiteSampler:
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         frames = sys._current_frames()
         self._is_judged = not self._is_judged  # every other time: it takes as long as the look itself
-        state = self._state.look() if self._is_judged else None
+        own: ThreadState | None = getattr(self._own, "state", None)
+        state = own.look() if own is not None and self._is_judged else None
         frame = frames.pop(self.thread_id, None)
         is_alive, waits = frame is not None, is_in_collective(frame)
         place = None if waits else self.user_code.stack_of(frame)

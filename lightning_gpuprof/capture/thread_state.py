@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 _HOLD_US = 10
 """With the timer's own 50 µs enough for a thread that gave up the interpreter to wait for it."""
@@ -44,15 +44,16 @@ class KeptFile:
     def __init__(self, path: str) -> None:
         if sys.platform != "linux":
             raise OSError("only Linux has them")
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = Path(path).open("rb", buffering=0)  # noqa: SIM115  # C closes it where nobody does
         self._buffer = ctypes.create_string_buffer(_FILE_BYTES)
-        self.note = partial(ctypes.PyDLL(None).pread, self._file, self._buffer, _FILE_BYTES - 1, ctypes.c_long(0))
+        number = self._file.fileno()
+        self.note = partial(ctypes.PyDLL(None).pread, number, self._buffer, _FILE_BYTES - 1, ctypes.c_long(0))
         if self.note() <= 0:
             raise OSError(f"{path} cannot be read")
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if (file := getattr(self, "_file", None)) is not None:
-            close(file)
+    def close(self) -> None:
+        """Let go of it; nothing is noted any more."""
+        self._file.close()
 
     def noted(self) -> bytes:
         """What it held when ``note`` was called."""
@@ -69,6 +70,7 @@ class ThreadSources:
     """Sleep for some 60 µs."""
     note: Callable[[], int]
     """Take down the call of the kernel in which it is."""
+    close: Callable[[], object]
     noted: Callable[[], bytes]
     """That call, as of ``/proc/self/task/THREAD/syscall``; 0 bytes were read of a thread that has ended."""
     runtime: range
@@ -94,7 +96,7 @@ class ThreadSources:
         except (AttributeError, OSError, ValueError):  # macOS, Windows, and containers that forbid it
             return None
         runtime = range(begin, begin + _RUNTIME_BYTES)
-        return cls(cpu_ns=cpu_ns, hold=hold, note=call.note, noted=call.noted, runtime=runtime)
+        return cls(cpu_ns=cpu_ns, hold=hold, note=call.note, close=call.close, noted=call.noted, runtime=runtime)
 
 
 class ThreadState:
@@ -107,6 +109,12 @@ class ThreadState:
     def __init__(self, sources: ThreadSources | None) -> None:
         self._sources = sources
         self._long = 0
+
+    def close(self) -> None:
+        """Let go of its files; nothing is known any more."""
+        sources, self._sources = self._sources, None
+        if sources is not None:
+            sources.close()
 
     def look(self) -> int | None:
         """Python, native or off the CPU, to be called once the looking thread has the interpreter.
@@ -123,14 +131,14 @@ class ThreadState:
             if done_ns - held_ns > _LONG_NS or count <= 0:
                 self._long += 1
                 if self._long >= _MOST_LONG or count <= 0:  # nobody runs Python meanwhile
-                    self._sources = None
+                    self.close()
                 return None
             number, *arguments = sources.noted().split()
             if number == b"running":
                 return NATIVE if end_ns - begin_ns >= _RAN_NS else None
             waits_for = int(arguments[0], 16)
         except (OSError, ValueError, IndexError):
-            self._sources = None
+            self.close()
             return None
         return PYTHON if waits_for in sources.runtime else OFF_CPU
 

@@ -24,17 +24,22 @@ PATIENCE_S = 60
 MS = 1_000_000
 
 
-def state(ran_us: int, call: bytes) -> int | None:
-    """Of a thread whose CPU clock went on by so much, and that is then in a call of the kernel."""
-    cpu_ns = iter((5_000_000, 5_000_000 + 1_000 * ran_us))
-    sources = ThreadSources(
-        cpu_ns=cpu_ns.__next__,
-        hold=lambda: None,
+def sources(cpu_ns: Callable[[], int], hold: Callable[[], None], call: bytes = b"running\n") -> ThreadSources:
+    """Of a scripted thread that is in a call of the kernel."""
+    return ThreadSources(
+        cpu_ns=cpu_ns,
+        hold=hold,
         note=lambda: len(call),
+        close=lambda: None,
         noted=lambda: call,
         runtime=range(0x7F00_0000, 0x7F10_0000),
     )
-    return ThreadState(sources).look()
+
+
+def state(ran_us: int, call: bytes) -> int | None:
+    """Of a thread whose CPU clock went on by so much, and that is then in a call of the kernel."""
+    cpu_ns = iter((5_000_000, 5_000_000 + 1_000 * ran_us))
+    return ThreadState(sources(cpu_ns.__next__, lambda: None, call)).look()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +67,9 @@ def test_looks_that_keep_the_interpreter_for_long_end_after_the_third() -> None:
         asked += 1
         time.sleep(0.002)
 
-    late = ThreadSources(cpu_ns=lambda: 0, hold=slow, note=lambda: 7, noted=lambda: b"running", runtime=range(9))
+    late = ThreadSources(
+        cpu_ns=lambda: 0, hold=slow, note=lambda: 7, close=lambda: None, noted=lambda: b"running", runtime=range(9)
+    )
     found = ThreadState(late)
     assert [found.look() for _ in range(5)] == [None] * 5
     assert asked == 3
@@ -72,7 +79,9 @@ def test_of_a_thread_that_is_gone_nothing_is_known() -> None:
     def gone() -> int:
         raise OSError("no such thread")
 
-    ended = ThreadSources(cpu_ns=gone, hold=lambda: None, note=lambda: 7, noted=lambda: b"running", runtime=range(9))
+    ended = ThreadSources(
+        cpu_ns=gone, hold=lambda: None, note=lambda: 7, close=lambda: None, noted=lambda: b"running", runtime=range(9)
+    )
     assert ThreadState(ended).look() is None
     assert ThreadState(None).look() is None
     assert ThreadSources.of(-1) is None
