@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from types import FrameType
+from typing import Literal
 
 from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.other_threads import OtherThreads
@@ -181,21 +182,9 @@ class UserCode:
 
 def is_in_collective(frame: FrameType | None) -> bool:
     """Whether the innermost frame, but for the call of an operator, is one that waits for other ranks."""
-    while frame is not None:
-        waits = _is_of_collectives(frame.f_code.co_filename)
-        if waits is not None:
-            return waits
+    while frame is not None and _part_of_torch(frame.f_code.co_filename) == "operator call":
         frame = frame.f_back
-    return False
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_of_collectives(filename: str) -> bool | None:
-    """None of what calls operators: what called it says."""
-    file = filename.replace(os.sep, "/")
-    if file.endswith(_OPERATOR_CALL):
-        return None
-    return any(part in file for part in _COLLECTIVES) and not any(part in file for part in _WORKING)
+    return frame is not None and _part_of_torch(frame.f_code.co_filename) == "collectives"
 
 
 def left_collective(error: BaseException) -> bool:
@@ -204,16 +193,20 @@ def left_collective(error: BaseException) -> bool:
     One that the user's own code raises, or an operator that is given the wrong shapes, left neither; a backward that
     ran out of memory, or that autograd refuses, failed by itself.
     """
-    passed = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    backward = (_AUTOGRAD,) if _OF_COMMUNICATION.search(str(error)) else ()
-    return type(error).__name__ in _OF_PEERS and _waits_for_ranks(reversed(passed), (*_COLLECTIVES, *backward))
+    parts = [_part_of_torch(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    part = next((part for part in reversed(parts) if part != "operator call"), "")
+    waits = part == "collectives" or (part == "autograd" and _OF_COMMUNICATION.search(str(error)) is not None)
+    return type(error).__name__ in _OF_PEERS and waits
 
 
-def _waits_for_ranks(frames: Iterable[FrameType], where: Sequence[str]) -> bool:
-    """Whether the first of the frames that is no call of an operator is in some of torch's files."""
-    files = (frame.f_code.co_filename.replace(os.sep, "/") for frame in frames)
-    file = next((file for file in files if not file.endswith(_OPERATOR_CALL)), "")
-    return any(part in file for part in where) and not any(part in file for part in _WORKING)
+@functools.lru_cache(maxsize=1024)
+def _part_of_torch(filename: str) -> Literal["operator call", "collectives", "autograd", ""]:
+    file = filename.replace(os.sep, "/")
+    if file.endswith(_OPERATOR_CALL):
+        return "operator call"
+    if any(part in file for part in _COLLECTIVES) and not any(part in file for part in _WORKING):
+        return "collectives"
+    return "autograd" if _AUTOGRAD in file else ""
 
 
 def _delay_ns(scheduled: bytes) -> int:

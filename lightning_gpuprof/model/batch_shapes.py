@@ -2,6 +2,8 @@
 
 import msgspec
 
+from lightning_gpuprof.model.numbers import possible
+
 
 class BatchShapes(msgspec.Struct, frozen=True, kw_only=True):
     """Of one loader."""
@@ -22,3 +24,8 @@ class BatchShapes(msgspec.Struct, frozen=True, kw_only=True):
     """Rank correlation (Spearman) of size and step time: 1 where each larger batch takes longer, 0: none."""
     spread_ratio: float = 0.0
     """Standard deviation over mean of the step time that follows from the size."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether what was measured are numbers of at least 0."""
+        return all(map(possible, (self.smallest_ms, self.largest_ms, self.correlation, self.spread_ratio)))

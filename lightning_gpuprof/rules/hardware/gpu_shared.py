@@ -83,8 +83,6 @@ class GpuShared(GpuRule):
             summary=f"{gib(used)} of {device.title} are in use, but torch reserved only "
             f"{gib(reserved)}. Who holds the other {gib(rest)} is not visible in this container.",
             advice=f"Check on the host that only this run is on {device.place}: {_LOOK}",
-            evidence=(
-                self.evidence("least_unknown_bytes", rest, "memory not reserved by torch", "bytes", limit=least),
-            ),
+            evidence=(self.evidence("least_unknown_bytes", rest, "not reserved by torch", "bytes", limit=least),),
             confidence=0.4,
         )

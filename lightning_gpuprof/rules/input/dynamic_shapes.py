@@ -22,17 +22,7 @@ Put samples of similar length into one batch (a bucket batch sampler), pad to a 
 `drop_last=True`.
 """
 
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    Finding,
-    Metrics,
-    MissingSignal,
-    measured,
-    millis,
-    percent,
-    possible,
-    threshold,
-)
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -48,18 +38,10 @@ class DynamicShapes(BaseRule):
 
     examples = (
         fires(
-            "12 of 13 batches differ in length",
-            "info",
-            "from 16x8 to 16x184 ... from 20.0 ms to 80.0 ms ... Put samples of similar length ... drop_last=True",
-            shapes={},
+            "12 of 13 differ in length", "info", "to 16x184 ... from 20.0 ms to 80.0 ms ... drop_last=True", shapes={}
         ),
         fires(
-            "the last batch is left out",
-            "info",
-            "multiple of 64",
-            lacks="drop_last",
-            shapes={},
-            run={"loader.drop_last": True},
+            "the last batch is dropped", "info", "of 64.", lacks="drop_last", shapes={}, run={"loader.drop_last": True}
         ),
         quiet("8 shapes are what bucketing leaves", shapes={"shapes": 8}),
         quiet("step time varies by a tenth", shapes={"spread_ratio": 0.1}),
@@ -76,8 +58,7 @@ class DynamicShapes(BaseRule):
             return None
         if found.compared < self.least_compared:
             raise MissingSignal(f"{found.compared} of the {self.least_compared} batches needed are in untraced steps")
-        times_ms = (found.smallest_ms, found.largest_ms)
-        if not all(map(possible, (found.correlation, found.spread_ratio, *times_ms))):
+        if not found.is_possible:
             raise MissingSignal("the step time of inspected batches is not a valid number")
         if found.correlation < self.least_correlation or found.spread_ratio < self.least_spread_ratio:
             return None
@@ -86,8 +67,8 @@ class DynamicShapes(BaseRule):
             subject="batches",
             summary=(
                 f"{found.shapes} of {found.looks} inspected batches have different shapes, from {found.smallest} to "
-                f"{found.largest}. Step time follows their size, from {millis(times_ms[0])} to {millis(times_ms[1])}: "
-                f"it varies by {percent(found.spread_ratio)} of its mean."
+                f"{found.largest}. Step time follows their size, from {millis(found.smallest_ms)} to "
+                f"{millis(found.largest_ms)}: it varies by {percent(found.spread_ratio)} of its mean."
             ),
             advice=(
                 "Put samples of similar length into one batch with a bucket batch sampler, and pad to a multiple of "

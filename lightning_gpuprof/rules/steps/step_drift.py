@@ -11,8 +11,8 @@ As jumps are no drift (`phase-change`, or intended), medians of up to 100 blocks
 sharp changes by 5 % or more. There, the Mann-Kendall test must find a trend (p below 0.001), and the Theil-Sen slope
 must explain half of the growth and 10 % of the step.
 
-The gain is the excess over the start of the line through the fifths, if they all lie on it and the slope within speed
-levels agrees, both within a tenth of the growth, else over the first fifth, which always is the lower bound.
+The gain is at least the excess over the first fifth; it is the excess over the start of the line through the fifths if
+they all lie on it and the slope within speed levels agrees, both within a tenth of the growth.
 
 ## When it is wrong
 - Work that grows by design (longer sequences) and a machine that gets warm make all phases grow: the rule is silent.
