@@ -45,7 +45,9 @@ class Installed:
                 for folder in Path(path).iterdir():
                     if found := _INFO.fullmatch(folder.name):
                         self._folders.setdefault(_normal(found["name"]), (found["version"], folder))
-                    elif folder.suffix in (".egg-info", ".egg"):  # the version is in it
+                    elif folder.suffix == ".egg-info" and (version := _noted_version(folder)):  # of a checkout
+                        self._folders.setdefault(_normal(folder.stem), (version, folder))
+                    elif folder.suffix in (".egg-info", ".egg"):
                         self._are_all_seen = False
 
     def version(self, distribution: str) -> str | None:
@@ -70,6 +72,15 @@ class Installed:
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _noted_version(folder: Path) -> str:
+    """Empty if it is not known."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for line in (folder / "PKG-INFO").read_text(encoding="utf-8").splitlines():
+            if line.startswith("Version: "):
+                return line.removeprefix("Version: ").strip()
+    return ""
 
 
 def _entries(folder: Path, group: str) -> Iterator[EntryPoint]:

@@ -48,3 +48,14 @@ def test_packages_in_an_archive_are_found_too(tmp_path: Path, monkeypatch: pytes
     installed = Installed()
     assert (installed.version("zipped"), installed.version("absent")) == ("3.0", None)
     assert EntryPoint("own", "json:loads") in installed.entry_points("lightning_gpuprof.rules")
+
+
+def test_the_folder_that_a_build_leaves_in_a_checkout_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "My_package.egg-info"
+    folder.mkdir()
+    (folder / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: My-package\nVersion: 4.0\n")
+    (folder / "entry_points.txt").write_text("[one]\nloads = json:loads\n")
+    found = next(iter(metadata.distributions(path=[str(tmp_path)])))
+    installed = Installed([str(tmp_path)])
+    assert installed.version("my_package") == found.version == "4.0"
+    assert installed.entry_points("one") == [EntryPoint("loads", "json:loads")]
