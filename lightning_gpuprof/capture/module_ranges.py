@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,13 +15,13 @@ from torch.nn.modules import module as torch_module
 from lightning_gpuprof.capture.compilation import counters_now
 from lightning_gpuprof.capture.conditions.compile_facts import is_wrapper
 from lightning_gpuprof.capture.fence import suppress_exceptions
-from lightning_gpuprof.model.trace.attribution import MODULE
+from lightning_gpuprof.model.trace.attribution import MODULE, MODULE_PARAMETERS
 
 _MAX_LEVELS = 16
 
 
 def name_modules(model: Any, most: int) -> Callable[[], object] | None:
-    """Put ranges around the calls of a model's modules on this thread.
+    """Put ranges around the calls of a model's modules on this thread, and note their parameters in the trace.
 
     Args:
         model: With ``named_modules()``.
@@ -37,8 +38,11 @@ def name_modules(model: Any, most: int) -> Callable[[], object] | None:
     called = [(name, one) for name, one in modules if not isinstance(one, (torch.nn.ModuleList, torch.nn.ModuleDict))]
     of_level = Counter(_level(name) for name, _ in called)
     levels = sum(count <= most for count in accumulate(of_level[level] for level in range(_MAX_LEVELS)))
-    names = {id(one): f"{MODULE}{name or type(one).__name__}" for name, one in called if _level(name) < levels}
-    return _ModuleRanges(names).end
+    named = [(name or type(one).__name__, one) for name, one in called if _level(name) < levels]
+    with suppress_exceptions():  # some modules make their parameters in the first call
+        counts = {name: sum(tensor.numel() for tensor in one.parameters()) for name, one in named}
+        torch._C._autograd._add_metadata_json(MODULE_PARAMETERS, json.dumps(counts))
+    return _ModuleRanges({id(one): f"{MODULE}{name}" for name, one in named}).end
 
 
 def _level(name: str) -> int:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Raw, field
 
+from lightning_gpuprof.model.trace.attribution import MODULE_PARAMETERS
+
 Loose = int | float | str | None
 """Kineto writes ids as numbers; other writers and older versions write strings."""
 
@@ -220,6 +222,7 @@ class Document(msgspec.Struct, Generic[E], gc=False):
     with_stack: Any = None
     profile_memory: Any = None
     display_time_unit: Any = field(default=None, name="displayTimeUnit")
+    module_parameters: Any = field(default=None, name=MODULE_PARAMETERS)
 
 
 AnyDocument = Document[Any]

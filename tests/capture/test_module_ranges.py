@@ -15,6 +15,9 @@ from torch.nn.modules import module as torch_module
 
 from lightning_gpuprof.capture.module_ranges import name_modules
 from lightning_gpuprof.model.trace.attribution import MODULE
+from lightning_gpuprof.trace.analyses.code.attribution import attribution
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +93,29 @@ def test_of_many_modules_whole_levels_are_named_outermost_first(tmp_path: Path, 
         net(torch.ones(2, 4))
         end()
     assert set(names) == {"Net", *named}
+
+
+def test_the_trace_says_how_many_parameters_each_module_has(tmp_path: Path) -> None:
+    net = Net()
+    net.blocks[1].linear = net.blocks[0].linear
+    with traced(tmp_path / "trace.json"):
+        end = begun(net)
+        net(torch.ones(2, 4))
+        end()
+    found = attribution(LinkedTrace(Trace.read(tmp_path / "trace.json"))).modules
+    parameters = {one.path[-1]: one.parameters for one in found}
+    blocks = {"blocks.0": 20, "linear": 20, "blocks.1": 20, "blocks.0.linear": 20}
+    assert parameters == {"Net": 20 + 10, **blocks, "head": 10}
+
+
+def test_parameters_that_do_not_exist_yet_are_not_counted_and_modules_are_named_all_the_same(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
+    with traced(tmp_path / "trace.json") as names:
+        end = begun(net)
+        net(torch.ones(2, 3))
+        end()
+    assert names == ["Sequential", "0", "1"]
+    assert not Trace.read(tmp_path / "trace.json").about.module_parameters
 
 
 def test_a_call_that_fails_ends_its_range_and_raises_as_before(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """People read which lines, modules and phases the device worked for, and what is not known."""
 
+from msgspec.structs import replace
+
 from lightning_gpuprof.model.trace.attribution import (
     Attributed,
     Attribution,
@@ -135,6 +137,13 @@ def test_on_a_cpu_modules_have_the_time_of_their_calls_and_of_their_backward() -
     assert [cell.text for cell in table.rows[0]] == ["encoder", "", "1.45", "0.0500", "0.0400", "50.0 %", "3"]
     assert table.rows[0][1].ratio == 0.5
     assert table.rows[1][0].text == "· layers.0"
+
+
+def test_modules_have_their_parameters_where_the_trace_says_them() -> None:
+    known = replace(module("encoder", host_us=1450.0), parameters=1_234_567)
+    table = module_table(result(modules=(known, module("encoder", "layers.0")), stacks=None, device_us=0.0))
+    assert table.columns[-1].title == "parameters"
+    assert [row[-1].text for row in table.rows] == ["1,234,567", "-"]
 
 
 def test_names_cannot_break_a_table() -> None:

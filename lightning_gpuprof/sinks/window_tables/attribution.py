@@ -156,8 +156,10 @@ def module_table(result: Attribution) -> Table:
             Column("share", lambda one: one.device_ratio, PERCENT, help=_OF_DEVICE),
             Column("host", lambda one: one.host_us, US_AS_MS, help=host),
         )
-    calls: Column[ModuleTime] = Column("calls", lambda one: one.calls, COUNT, help="in the window")
-    return Table.of("Modules", shown, name, *columns, calls, absent=_NO_MODULES[result.stacks])
+    counts: tuple[Column[ModuleTime], ...] = (Column("calls", lambda one: one.calls, COUNT, help="in the window"),)
+    if any(one.parameters is not None for one in shown):
+        counts += (Column("parameters", lambda one: one.parameters, COUNT, help="with nested modules, each once"),)
+    return Table.of("Modules", shown, name, *columns, *counts, absent=_NO_MODULES[result.stacks])
 
 
 def _module_us(module: ModuleTime, on_device: bool) -> float:

@@ -166,7 +166,8 @@ def _hits(linked: LinkedTrace, places: CallPlaces) -> Int64:
 
 
 def _modules(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> tuple[ModuleTime, ...]:
-    names, parents = places.modules.names, places.modules.parents
+    names, parents, whole_names = places.modules.names, places.modules.parents, places.modules.whole_names
+    parameters = linked.trace.about.module_parameters
     steps_ns = int((linked.steps.end_ns - linked.steps.start_ns).sum())
     own_ns, kernels = time.by(time.module, len(names))
     backward_ns, _ = time.by(time.module, len(names), time.backward)
@@ -198,6 +199,7 @@ def _modules(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> tupl
                 backward_us=of_backward_ns / 1000,
                 device_ratio=time.ratio(device_ns),
                 kernels=count,
+                parameters=parameters.get(whole_names[path]),
             )
         )
         waiting += [(one, chain) for one in sorted(inner[path], key=lambda one: order[one])]
