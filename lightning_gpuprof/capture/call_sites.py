@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Literal
 
 from lightning_gpuprof.capture.fence import must_propagate
+from lightning_gpuprof.capture.frames import current_frames
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.capture.source_files import source_files
 from lightning_gpuprof.capture.thread_state import KeptFile, ThreadSources, ThreadState, with_one_more
@@ -367,7 +368,7 @@ class CallSiteSampler:
         assert self.user_code is not None
         slot = self.current_slot()
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
-        frames = sys._current_frames()
+        frames = current_frames()
         self._is_judged = not self._is_judged  # every other time: it takes as long as the look itself
         own: ThreadState | None = getattr(self._own, "state", None)
         state = own.look() if own is not None and self._is_judged else None

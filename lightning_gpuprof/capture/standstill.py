@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from types import FrameType
 
 from lightning_gpuprof.capture.call_sites import UserCode
+from lightning_gpuprof.capture.frames import current_frames
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.config import HostConfig
 from lightning_gpuprof.model.journal import Standstill
@@ -86,7 +87,7 @@ class Watchdog:
         self._due_ns = now_ns + AGAIN_NS
         since_ns = self._since_ns
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
-        frames = sys._current_frames()
+        frames = current_frames()
         place, collective, busy = _place(frames.get(self.thread_id))
         if not busy and _in_backward(frames.get(self.thread_id)):  # autograd's own threads may compile its part
             busy = next((found for frame in frames.values() if (found := _busy(frame)) == COMPILING), "")
@@ -113,7 +114,7 @@ class Watchdog:
     def _dump(self, lasted_ns: int) -> None:
         with contextlib.suppress(Exception), self.stacks.open("a") as file:  # the journal has the place
             file.write(f"\n{time.strftime('%F %T')}: no progress for {lasted_ns / 1e9:.0f} s\n")
-            traceback.print_stack(sys._current_frames().get(self.thread_id), file=file)
+            traceback.print_stack(current_frames().get(self.thread_id), file=file)
             file.flush()
             faulthandler.dump_traceback(file)
 
