@@ -69,7 +69,7 @@ test: $(READY) ## All tests but those that take minutes
 test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
 	$(PYTEST) -m slow --durations=60 $(SLOW)  # two: each measures a training, and a third slows both
 
-sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 7 for an eighth of the lines
+sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 11 for a twelfth of the lines
 	$(PYTEST) -m slow $(if $(PART),-k part$(PART)) tests/end_to_end/test_sabotage.py
 
 oldest: $(READY) ## A fit and one of two ranks with the oldest Lightning that works, and the torch that is here

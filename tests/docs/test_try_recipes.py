@@ -45,7 +45,7 @@ def recipe(heading: str) -> list[list[str]]:
         words = shlex.split(line)[shlex.split(line).index("gpuprof") + 1 :]
         if "--" in words:
             end = words.index("--")
-            words[end : end + 2] = ["--seconds", "15", "--", sys.executable]
+            words[end : end + 2] = ["--seconds", "8", "--", sys.executable]
         found.append([sys.executable, "-m", "lightning_gpuprof", *words])
     return found
 

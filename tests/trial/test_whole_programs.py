@@ -201,7 +201,7 @@ def test_a_killed_worker_ends_the_arm_that_it_belongs_to(kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_hang_has_its_time_and_says_where_it_stands() -> None:
-    ended, trial = tried("hangs", ANOMALY, patience_s=30.0)
+    ended, trial = tried("hangs", ANOMALY, patience_s=20.0)
     assert (ended.is_over, ended.is_late, ended.trying) == (False, True, ANOMALY)
     assert row(trial, ANOMALY).outcome == "failed"
     notice = program.death_notice(ended, ["train"])
