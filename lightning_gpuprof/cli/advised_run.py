@@ -114,6 +114,9 @@ def named(directory: Path, command: TriedCommand) -> AdvisedRun:
         directory: As the user named it.
         command: What is about to be run.
 
+    Returns:
+        Its folder, and its report, which is made again from the journal where there is one.
+
     Raises:
         GpuProfError: There is no run in it, or it is one of another script.
     """

@@ -26,6 +26,9 @@ def ok(name: str, value: str, meaning: str = "") -> Check:
         name: What was looked at.
         value: Its version, amount or setting.
         meaning: What it limits all the same.
+
+    Returns:
+        In the state ``ok``; the doctor fills in the area.
     """
     return Check(name=name, state="ok", value=value, meaning=meaning)
 
@@ -37,6 +40,9 @@ def absent(name: str, meaning: str, value: str = "") -> Check:
         name: What was looked at.
         meaning: What cannot be measured without it.
         value: What is there in its place.
+
+    Returns:
+        In the state ``absent``; the doctor fills in the area.
     """
     return Check(name=name, state="absent", value=value, meaning=meaning)
 
@@ -48,5 +54,8 @@ def problem(name: str, meaning: str, value: str = "") -> Check:
         name: What was looked at.
         meaning: What is wrong, and the way out.
         value: Its version, amount or setting.
+
+    Returns:
+        In the state ``problem``; the doctor fills in the area.
     """
     return Check(name=name, state="problem", value=value, meaning=meaning)

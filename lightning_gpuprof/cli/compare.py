@@ -58,11 +58,14 @@ def _groups(given: Sequence[str]) -> tuple[FixedGroup, ...]:
 
 
 def parse_share(argument: str, text: str) -> float:
-    """A share of 0 to 1 from ``5%``, ``5 %`` or ``0.05``.
+    """A share from ``5%``, ``5 %`` or ``0.05``.
 
     Args:
         argument: Name of the argument as the user writes it.
         text: What was given.
+
+    Returns:
+        From 0 to below 1: 0.05 for each of them.
 
     Raises:
         ArgumentError: It is no number, below 0, or 1 or more.

@@ -47,11 +47,14 @@ _SMALL_SHM_BYTES = 1 << 30
 
 
 def examine(look_at_gpus: Callable[[], MachineGpus] = inspect_in_child, *, load: bool = False) -> list[Check]:
-    """All checks in order; one that fails is a finding of its own.
+    """All checks in order.
 
     Args:
         look_at_gpus: Asks the driver.
         load: Import torch and the tab of TensorBoard, which takes seconds; else their files are looked at.
+
+    Returns:
+        Each with its area. A group of checks that fails is one problem, with the error as its meaning.
     """
     installed = Installed()
     gpus = look_at_gpus() if installed.version("nvidia-ml-py") is not None else None
@@ -120,6 +123,9 @@ def torch_as_built(folder: Path, gpus: MachineGpus | None) -> list[Check]:
     Args:
         folder: Of the package.
         gpus: What the driver says; None: it was not asked.
+
+    Returns:
+        One check, of CUDA; where torch is built for the CPU only a second one, of CUPTI.
     """
     found = _BUILT.search((folder / "version.py").read_text(encoding="utf-8"))
     if found is None:
@@ -252,6 +258,9 @@ def tab_check(
         tensorboard: Its version; None if it is not installed.
         entries: The plugins that TensorBoard would find.
         load: Imports the plugin, with what it needs of TensorBoard; None: it is not imported.
+
+    Returns:
+        ``absent`` without TensorBoard, a problem if the entry point is missing or does not load, else ``ok``.
     """
     if tensorboard is None:
         return absent(TAB, "TensorBoard is not installed: pip install tensorboard; report.html has the same views")
@@ -283,6 +292,9 @@ def host_checks(
         environ: The environment.
         cpus: Numbers of the CPUs that this process may use.
         machine_cpus: CPUs of the machine.
+
+    Returns:
+        Checks of CPUs, then of a container's limits, then of what the kernel counts; without an area.
     """
     roots = roots or Roots()
     sources = examine_host(roots, environ)

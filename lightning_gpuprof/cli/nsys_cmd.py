@@ -73,6 +73,9 @@ def advise(
         nvtx_range: Nsight Compute measures what is launched in ranges of this name, such as ``forward``.
         operators: Nsight Systems also marks torch's operators and the shapes of their inputs, as ``emit_nvtx`` does.
 
+    Returns:
+        The command, in words that are not quoted for a shell, and notes on its use, one line each.
+
     Raises:
         ArgumentError: ``windows`` is not positive, or something is given that the tool does not have.
         TraceError: The trace cannot be read, or has no kernels.

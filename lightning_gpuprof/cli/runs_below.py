@@ -31,6 +31,9 @@ def runs_below(root: Path, journals: str, most_folders: int = MAX_FOLDERS) -> Ru
         root: An existing folder.
         journals: Pattern of the names of journals.
         most_folders: Looks into no more than so many.
+
+    Returns:
+        Folders of runs, the last to start first, and whether no folder was left out.
     """
     begun_ns: dict[Path, int] = {}
     waiting = deque([(root, 0)])
@@ -50,11 +53,14 @@ def runs_below(root: Path, journals: str, most_folders: int = MAX_FOLDERS) -> Ru
 
 
 def start_ns(folder: Path, journals: str) -> int:
-    """When a run began, Unix time in nanoseconds: making its report again does not make it newer.
+    """When a run began, in nanoseconds: making its report again does not make it newer.
 
     Args:
         folder: Of a run.
         journals: Pattern of the names of journals.
+
+    Returns:
+        Unix time; where no journal can be read, when the newest of its files was written. 0: it is no run.
     """
     return _start_ns(_list_folder(folder, journals)[1]) or 0
 

@@ -152,11 +152,14 @@ def has_journal(folder: Path) -> bool:
 
 
 def remake(folder: Path, rank: int | None = None) -> Report:
-    """The report of a run's folder, made again from its journal, or read if there is only the report.
+    """The report of a run's folder.
 
     Args:
         folder: A folder from :func:`run_folder`.
         rank: Whose report; None: the lowest one's.
+
+    Returns:
+        Made again from the journal, or read if there is only the report.
 
     Raises:
         GpuProfError: Journal or report cannot be read.

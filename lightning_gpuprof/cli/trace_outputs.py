@@ -68,6 +68,9 @@ def analysis(
         ceilings: What was measured of a GPU; None for data sheets.
         only: Names of the wanted analyses; None for all.
         measured: What Nsight Compute measured of the same kernels.
+
+    Returns:
+        Analyses that are not wanted or that failed are None; ``problems`` says why those failed.
     """
     names = {one.get("name") for one in linked.trace.about.device_properties}
     fitting = ceilings if ceilings is not None and ceilings.device in names else None
@@ -94,6 +97,9 @@ def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
     Args:
         linked: The trace.
         found: What was computed from it.
+
+    Returns:
+        The verdict, findings with the most valuable first, the rules that need a run, and caveats.
     """
     from lightning_gpuprof.analyze.trace_metrics import trace_metrics  # and all rules: not where facts are asked for
     from lightning_gpuprof.rules.engine import diagnose
@@ -172,6 +178,9 @@ def compare(before: Path, after: Path) -> Differences:
     Args:
         before: File of the earlier trace.
         after: File of the later trace.
+
+    Returns:
+        Rows with the largest absolute change first, times in µs; the traces are named as their files.
     """
     from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
 

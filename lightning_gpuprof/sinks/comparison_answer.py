@@ -340,6 +340,9 @@ def short(text: str, limit: int = LONGEST_REASON) -> str:
     Args:
         text: Sentences.
         limit: Characters.
+
+    Returns:
+        The text itself if it fits; cut between words it ends with ``...``.
     """
     return plain.cut(text, limit)
 

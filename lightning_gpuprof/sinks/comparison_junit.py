@@ -17,11 +17,14 @@ SUITE = "gpuprof compare"
 
 
 def render_junit(comparison: Comparison, *, only: Collection[str] = ()) -> bytes:
-    """The file's content, UTF-8 with its declaration; names are shown as in every other sink, so it is well-formed.
+    """The file's content; names are shown as in every other sink, so it is well-formed.
 
     Args:
         comparison: The comparison.
         only: Measures to write; empty for all that were judged.
+
+    Returns:
+        XML in UTF-8 with its declaration: one suite, with a case for each measure.
     """
     rows = [row for row in comparison.judged if not only or row.measure in only]
     counts = {

@@ -40,6 +40,9 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
     Args:
         comparison: The comparison.
         width: Columns that no line passes.
+
+    Returns:
+        The verdict, bars of the step times and phases that were measured, facts, commands and notes.
     """
     found = answer(comparison)
     before, after = (plain.shorten(name, (width - 20) // 2) for name in run_names(comparison))

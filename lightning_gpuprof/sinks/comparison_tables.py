@@ -102,6 +102,9 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
     Args:
         title: Of the table.
         changes: Its rows.
+
+    Returns:
+        Rows in the order of ``changes``, values as text; intervals, units and results only where a row has them.
     """
     columns: list[Column[Change]] = [
         Column("", lambda row: words_of(row.name), name(NAME_LIMIT), hover=lambda row: _TERMS.get(row.name, "")),
@@ -166,6 +169,9 @@ def condition_table(comparison: Comparison, limit: int | None = None) -> Table:
     Args:
         comparison: The comparison.
         limit: Most rows; None shows all.
+
+    Returns:
+        Rows in the order of the comparison, values as text; none where both runs had the same.
     """
     return Table.of(
         "Conditions that differ",

@@ -40,6 +40,9 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
     Args:
         comparison: The comparison.
         width: Columns that no table passes; sentences take 100 at most.
+
+    Returns:
+        Both names, the outcome, then tables from the totals to the windows, findings, conditions, code and notes.
     """
     inner = width - _INDENT
     parts: list[RenderableType] = [

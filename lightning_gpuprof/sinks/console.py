@@ -94,6 +94,9 @@ def make_console(file: IO[str] | None, width: int | None = None) -> Console:
     Args:
         file: The stream; None is standard output.
         width: Columns; None takes those of :func:`terminal_width`, at most 100.
+
+    Returns:
+        A new one that takes text as it is: without markup, emoji codes and highlighting.
     """
     stream = sys.stdout if file is None else file
     interactive = stream.isatty()

@@ -18,11 +18,14 @@ class Sink(Protocol):
     """What people call it: ``HTML``."""
 
     def write_report(self, report: Report, folder: Path) -> Path:
-        """Write a report into a folder, and say where it is.
+        """Write a report into a folder.
 
         Args:
             report: The report.
             folder: An existing folder.
+
+        Returns:
+            The file that was written; people are shown its path.
 
         Raises:
             ReportError: The file cannot be written.
@@ -35,6 +38,9 @@ class Sink(Protocol):
         Args:
             comparison: The comparison.
             folder: An existing folder.
+
+        Returns:
+            The file that was written; people are shown its path.
 
         Raises:
             ReportError: The file cannot be written.

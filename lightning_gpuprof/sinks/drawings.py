@@ -311,6 +311,9 @@ def stretched(width: float, height: float, shapes: str, marks: str, *, left: flo
         marks: Letters and marks, which are not; they stand at percents of the width.
         left: Pixels before the plot.
         kind: A further class.
+
+    Returns:
+        An ``svg`` element, hidden from screen readers. Nothing is escaped.
     """
     return (
         f'<svg class="drawn{kind and f" {kind}"}" style="--left:{left:.0f}px;height:{height:.0f}px" aria-hidden="true">'

@@ -254,6 +254,10 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     Args:
         report: The report.
         folder: Of the run, for the command that proves the fix; None: not known.
+
+    Returns:
+        Without a finding ``fix`` and ``severity`` are None, without a known gain ``after``, ``saved_ms`` and
+        ``speedup``; without steady steps there is no bar of a step.
     """
     first = wording.leading(report)
     gained = None if first is None else _finding_with_gain(report, first)

@@ -84,6 +84,10 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
         finding: The finding.
         run: Conditions of the run.
         own: The line of the user's code that it is about; None: not known.
+
+    Returns:
+        Text of bounded length with hidden characters made visible, not escaped for HTML. A finding without a change has
+        its advice and the place only.
     """
     change, advice = finding.change, _without_tracing(plain.sentence(finding.advice))
     if change is None:
@@ -209,11 +213,15 @@ class YamlChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def yaml_change(change: Change, run: Mapping[str, Value]) -> YamlChange | None:
-    """The change in the configuration; None if the run had none, or if it does not have all of these arguments.
+    """The change in the configuration of LightningCLI.
 
     Args:
         change: Of arguments.
         run: Conditions of the run.
+
+    Returns:
+        Lines with all arguments of the change; None if the run had no configuration, if that does not have all of these
+        arguments, or if lines of code change.
     """
     callbacks = str(run.get("trainer.callbacks") or "").split(", ")
     if "SaveConfigCallback" not in callbacks or not change.arguments or change.remove or change.add:
@@ -256,12 +264,14 @@ def _written(value: Value) -> str:
 def line_of(finding: Finding, lines: Sequence[LineRow]) -> LineRow | None:
     """The line that a finding's subject names, or the one most seen in the function that it names.
 
-    Frames of a trace have the line of the function's ``def``, so that only the looks know which one waits. None: the
-    subject is no place, or its code is not known.
+    Frames of a trace have the line of the function's ``def``, so that only the looks know which one waits.
 
     Args:
         finding: Its subject may be ``train.py:38 training_step`` or ``train.py(31): training_step``.
         lines: Of the report.
+
+    Returns:
+        One of ``lines``. None: the subject is no place, or its code is not known.
     """
     subject = parts(finding.subject)
     if subject is None:

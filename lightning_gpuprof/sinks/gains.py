@@ -45,12 +45,15 @@ def likely_saved_ms(finding: Finding) -> float | None:
 
 
 def likely_faster(finding: Finding, times: float | None, sure: str = "") -> str:
-    """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
+    """``about 2x faster`` as expected, or else ``up to 2x faster``.
 
     Args:
         finding: The finding.
         times: The speed-up; None: not known.
         sure: What to say before it, in place of what the finding says.
+
+    Returns:
+        ``about 5 % faster`` below 1.1x; empty where no gain is known.
     """
     sure = sure or ("up to" if finding.expected is None else "about")
     return "" if times is None else f"{sure} {faster(times)}"
@@ -69,11 +72,14 @@ def speedup_of(finding: Finding | None) -> float | None:
 
 
 def speedup_shown(report: Report, finding: Finding) -> float | None:
-    """The same as screens say it: of what lies between steps that of the whole run; None: no gain is known.
+    """The speed-up as screens say it: of what lies between steps that of the whole run.
 
     Args:
         report: Of the run.
         finding: One of it.
+
+    Returns:
+        A factor, 1 for no gain; None: no gain is known.
     """
     saved_ms = likely_saved_ms(finding)
     if saved_ms is None or scale_of(finding.explains) == "step":
@@ -82,12 +88,15 @@ def speedup_shown(report: Report, finding: Finding) -> float | None:
 
 
 def saved_of_bar(finding: Finding, today_ms: float, claim: Claim | None) -> float:
-    """What is saved of a bar, as expected or else at most; 0 without a gain.
+    """What is saved of a bar, as expected or else at most.
 
     Args:
         finding: The finding.
         today_ms: The bar.
         claim: What the bar is about.
+
+    Returns:
+        ms, not more than the bar; 0 without a gain.
     """
     if (expected := finding.expected) is not None:
         return min(today_ms, _of_bar(expected.whole_ms - expected.step_ms, expected.whole_ms, today_ms, claim))
@@ -95,12 +104,15 @@ def saved_of_bar(finding: Finding, today_ms: float, claim: Claim | None) -> floa
 
 
 def claimed_of_bar(gain: Gain, today_ms: float, claim: Claim | None) -> float:
-    """What a fix itself ends of a bar at most, ms.
+    """What a fix itself ends of a bar at most.
 
     Args:
         gain: Of a finding.
         today_ms: The bar.
         claim: What the bar is about.
+
+    Returns:
+        ms, not more than the bar.
     """
     whole_ms = gain.whole_ms if gain.speedup_max > 1 else today_ms
     return min(today_ms, _of_bar(gain.saved_ms_per_step, whole_ms, today_ms, claim))
@@ -120,6 +132,9 @@ def at_best(report: Report, finding: Finding | None) -> Likely:
     Args:
         report: Says whether those used any.
         finding: The one whose gain it is.
+
+    Returns:
+        Words for a bound, with that condition where the fix needs CPUs; it has no interval.
     """
     change = None if finding is None else finding.change
     needs_cpus = change is not None and change.call == "DataLoader" and "num_workers" in change.arguments
@@ -145,6 +160,9 @@ def expectation(report: Report, finding: Finding, expected: Expected, today_ms: 
         finding: The one whose gain it is.
         expected: What it expects.
         today_ms: The bar.
+
+    Returns:
+        Else an estimate, with the interval of the time after the fix in ms, on the scale of the bar.
     """
     if beyond_cpus(finding.change, report.host.usable_cpus):
         return at_best(report, finding)
@@ -161,6 +179,9 @@ def run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None)
         wall_s: The run.
         wall_after_s: The run after the fix; None: not known.
         times: Speed-up of the steps.
+
+    Returns:
+        ``, the whole run 1.2x faster``, to end a sentence with; empty where it is about as much, or not known.
     """
     if times is None or wall_after_s is None or not 0 < wall_after_s <= wall_s:
         return ""
@@ -175,6 +196,9 @@ def times_faster(before: float, after: float) -> float:
     Args:
         before: A time.
         after: In the same unit.
+
+    Returns:
+        A factor, at most 100; 1 if ``before`` is 0.
     """
     before, after = (float(f"{time:.3g}") for time in (before, after))
     return before / max(after, 0.01 * before) if before > 0 else 1.0
@@ -194,6 +218,9 @@ def saved_words(ms: float, steps: int, scale: Scale) -> str:
         ms: Per step.
         steps: Of the run.
         scale: Where it lies.
+
+    Returns:
+        The time of one step, or that of all ``steps``, in the unit that suits it.
     """
     return f"{numbers.seconds(ms * steps / 1e3)} per run" if scale == "run" else f"{numbers.seconds(ms / 1e3)} per step"
 
@@ -211,6 +238,9 @@ def run_after_s(report: Report, saved_ms: float, scale: Scale, ratio: float) -> 
         saved_ms: Per step.
         scale: Where that lies.
         ratio: Of a step, what is saved: where most steps are longer than the mean one, they save no more of all steps.
+
+    Returns:
+        Seconds, not more than today; at most ``ratio`` of the steps, or all between setup and teardown, is saved.
     """
     most_s = steps_s(report) * ratio if scale == "step" else _between_ends_s(report.wall)
     return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
@@ -222,6 +252,9 @@ def run_faster(wall: Wall, saved_s: float) -> float:
     Args:
         wall: Of the run.
         saved_s: Of all of it.
+
+    Returns:
+        A factor of 1 to 100; setup and teardown stay as they are.
     """
     return times_faster(wall.total_s, wall.total_s - max(0.0, min(saved_s, _between_ends_s(wall))))
 

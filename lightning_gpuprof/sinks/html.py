@@ -34,6 +34,9 @@ def render_html(report: Report, folder: Path | None = None) -> str:
     Args:
         report: The report.
         folder: Of the run, for the command that proves the fix; None: not known.
+
+    Returns:
+        A whole HTML document, which needs no other file and no network.
     """
     return b"".join(_pieces(report, folder)).decode()
 

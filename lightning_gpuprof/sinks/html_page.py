@@ -49,6 +49,9 @@ def page(title: str, body: Iterable[str], *, with_scripts: bool = True) -> str:
         title: Of the page.
         body: HTML, in pieces.
         with_scripts: Whether scripts are part of the page.
+
+    Returns:
+        A whole HTML document, which needs no other file and no network.
     """
     return b"".join(pieces(title, body, with_scripts=with_scripts)).decode()
 
@@ -60,6 +63,9 @@ def pieces(title: str, body: Iterable[str], *, with_scripts: bool = True) -> tup
         title: What the browser shows as its name.
         body: Parts of HTML, with an element ``main`` in them.
         with_scripts: Add the scripts of its figures and large tables.
+
+    Returns:
+        UTF-8: the page up to its scripts, these if it needs any, and its end.
     """
     parts = tuple(map(without_plotly, body))
     text = "".join(
@@ -90,6 +96,9 @@ def figure(kind: str, data: object, label: str, drawn: str = "") -> str:
         data: What it gets; anything that msgspec encodes.
         label: What the figure shows, for those who cannot see it.
         drawn: The figure without a script, for where Plotly is not.
+
+    Returns:
+        HTML with the data as JSON, whatever its strings hold; only ``drawn`` is not escaped.
     """
     drawn = drawn or '<p class="hint">The figure needs JavaScript; all its numbers are in the tables.</p>\n'
     return (
@@ -146,6 +155,9 @@ def term(text: str, term: str) -> str:
     Args:
         text: The word; not HTML.
         term: What it means; empty for no explanation.
+
+    Returns:
+        HTML, escaped; without an explanation just the word.
     """
     shown = escape(text) if text.isascii() else bdi(text)  # ASCII turns no direction
     return f'<abbr title="{escape(term)}">{shown}</abbr>' if term else shown
@@ -177,6 +189,9 @@ def legend(meanings: Iterable[tuple[str, str]], more: str = "", *, title: str = 
         meanings: Key of a colour, and what has it, as HTML.
         more: Further items of the list.
         title: What stands before them, as text.
+
+    Returns:
+        HTML of a list, in the order given; only the keys and ``title`` are escaped.
     """
     items = f"<li>{escape(title)}</li>\n" if title else ""
     items += "".join(f'<li><i style="{colour(key)}"></i>{meaning}</li>\n' for key, meaning in meanings)
@@ -189,6 +204,9 @@ def stack(what: str, shares: Iterable[tuple[str, str, float]]) -> str:
     Args:
         what: Its name, for those who cannot see it.
         shares: Key of a colour, name and share of each part, 0 to 1.
+
+    Returns:
+        HTML, parts in the order given, those of 0 left out; empty if none is left.
     """
     shown = [(key, f"{name} {numbers.exact_percent(share)}", share) for key, name, share in shares if share > 0]
     if not shown:
@@ -209,6 +227,9 @@ def section(anchor: str, table: tables.Table, before: str = "", after: str = "")
         table: The table.
         before: HTML above the table.
         after: HTML below the table.
+
+    Returns:
+        HTML; the table and its title are escaped, the other arguments are not.
     """
     return f'<section id="{anchor}">\n<h2>{escape(table.title)}</h2>\n{before}{table_html(table)}{after}</section>\n'
 
@@ -220,6 +241,9 @@ def folded(anchor: str, title: str, inside: str) -> str:
         anchor: Its id on the page.
         title: Its title.
         inside: HTML.
+
+    Returns:
+        HTML; of the arguments only ``title`` is escaped.
     """
     head = f"<summary><h2>{escape(title)}</h2></summary>"
     return f'<section id="{anchor}">\n<details>\n{head}\n{inside}</details>\n</section>\n'

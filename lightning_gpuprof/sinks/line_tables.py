@@ -20,6 +20,9 @@ def timed_tables(functions: Sequence[FunctionTimes], sampled: Sequence[LineRow] 
         functions: Those that were timed.
         sampled: What this profiler says of the run's lines.
         limit: Most rows of each: those with most time, in the order of the code.
+
+    Returns:
+        In the order of the functions. Times in ms, per hit in µs; what was not measured has no column.
     """
     return [_table(one, _shares(one, sampled), limit) for one in functions]
 

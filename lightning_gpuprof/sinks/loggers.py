@@ -256,5 +256,9 @@ def artifact_name(name: str, run_id: str) -> str:
     Args:
         name: What the artifact is.
         run_id: Of the logger's run.
+
+    Returns:
+        Both with a hyphen between, at most 128 characters; others than ASCII letters, digits, ``_``, ``.`` and ``-``
+        become hyphens.
     """
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{name}-{run_id}")[:_LONGEST_NAME]

@@ -38,6 +38,9 @@ def shorten(text: str, limit: int, ellipsis: str = "...") -> str:
         text: Any text.
         limit: Most characters that come back, at least 8.
         ellipsis: Stands for the middle.
+
+    Returns:
+        The text itself if it is not longer than ``limit``.
     """
     if len(text) <= limit:
         return text
@@ -51,6 +54,10 @@ def cut(text: str, limit: int) -> str:
     Args:
         text: Sentences.
         limit: Most characters that come back.
+
+    Returns:
+        The text itself if it is not longer than ``limit``; cut between words it ends with ``...``, else with a full
+        stop.
     """
     if len(text) <= limit:
         return text
@@ -67,6 +74,9 @@ def name(text: str, limit: int = NAME_LIMIT) -> str:
     Args:
         text: Untrusted text.
         limit: Characters at the most.
+
+    Returns:
+        Hidden characters are escapes, as of :func:`visible`; a long name loses its middle. Not escaped for HTML.
     """
     return shorten(visible(shorten(text, 4 * limit)), limit)
 
@@ -77,6 +87,9 @@ def device(name_in_trace: str, limit: int = 40) -> str:
     Args:
         name_in_trace: Untrusted text.
         limit: Characters of the name at the most.
+
+    Returns:
+        As of :func:`name`; ``device`` for an empty name.
     """
     shown = name(name_in_trace, limit)
     return f"GPU {shown}" if shown.isdecimal() else shown or "device"

@@ -29,6 +29,9 @@ def render_ranks_html(
         comparison: Of the ranks.
         analyses: Name of each trace, as people know it → what is in it.
         diagnoses: What the rules say of each.
+
+    Returns:
+        A whole HTML document, which needs no other file and no network.
     """
     count = len(comparison.ranks)
     shown = (

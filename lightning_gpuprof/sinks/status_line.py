@@ -83,6 +83,9 @@ def progress(
         line: Where; None is the error stream, if that is a terminal.
         later_s: Nothing is shown before.
         every_s: Between two writes.
+
+    Yields:
+        Nothing; at the end the line is cleared.
     """
     line = StatusLine.on_terminal() if line is None else line
     if line is None:

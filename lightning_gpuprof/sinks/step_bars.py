@@ -62,11 +62,14 @@ class StepBar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The median step by its phases, or the mean one if it is about slow steps; None if no step was steady.
+    """The median step by its phases, or the mean one if it is about slow steps.
 
     Args:
         report: The report.
         claim: What the first finding explains: its phase has a segment, however short.
+
+    Returns:
+        Times in ms, phases in the order of a step, small ones as one segment behind them; None if no step was steady.
     """
     period = report.steps.period_ms
     if period is None or not period.median > 0:
@@ -108,11 +111,14 @@ def phase_times(report: Report) -> dict[str, float]:
 
 
 def run_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The time of the run over its steps: the phases of all steps, and what is between them; None without steps.
+    """The time of the run over its steps: the phases of all steps, and what is between them.
 
     Args:
         report: The report.
         claim: As for :func:`step_bar`.
+
+    Returns:
+        Times in ms per step, what is outside of steps last; None without steps.
     """
     count, parts = report.steps.count, report.wall.parts
     if not count or report.wall.total_s <= 0:
@@ -165,11 +171,14 @@ def _taken_from(today: StepBar, finding: Finding, phases: Sequence[PhaseRow]) ->
 
 
 def cause_of(today: StepBar, finding: Finding) -> str:
-    """The name of what a finding explains; empty if a segment of the bar has it, or if it does not say.
+    """The name of what a finding explains.
 
     Args:
         today: The bar.
         finding: The one whose gain the bar is about.
+
+    Returns:
+        In words for people; empty if a segment of the bar has it, or if it does not say.
     """
     claim, keys = finding.explains, {segment.key for segment in today.segments}
     if claim is None or not keys.isdisjoint((claim.phase, claim.part, finding.phase)):
@@ -194,6 +203,9 @@ def after_fix(
         claimed_ms: What the fix ends at most.
         saved_ms: Not more than the bar; beyond ``claimed_ms``, other parts get faster.
         phases: Of the report: a thread waits for the GIL in each phase beyond its CPU time.
+
+    Returns:
+        The same segments in the same order, some of which may be 0; they sum to what is left, in ms.
     """
     left = {segment.key: segment.ms for segment in today.segments}
     own = _taken_from(today, finding, phases)

@@ -56,6 +56,9 @@ class Format(msgspec.Struct, frozen=True):
         Args:
             unit: Beside the title.
             of: So much of what is measured is one of it: 1000 for µs that are shown as ms.
+
+        Returns:
+            A new format, for numbers.
         """
         return Format((lambda value: self.show(value / of)) if of != 1.0 else self.show, unit)
 
@@ -139,6 +142,9 @@ def bar(ratio: Callable[[R], float | None], key: Callable[[R], str] | str = "for
     Args:
         ratio: Length of a row's bar, 0 to 1.
         key: Phase or part whose colour it has.
+
+    Returns:
+        Without a title; a row without a ratio has a bar of 0.
     """
     return Column("", lambda row: ratio(row) or 0.0, _BAR, key=key)
 
@@ -187,6 +193,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             foot: So many of the last rows sum up or stand for the others.
             limit: Most rows; the title says of how many they are the first.
             all_rows: How many there are, where ``rows`` are cut already.
+
+        Returns:
+            Cells of text, in the order of the rows and columns.
         """
         rows = list(rows)
         count = len(rows) if all_rows is None else all_rows
@@ -216,6 +225,9 @@ def facts(title: str, rows: Iterable[tuple[str, ...]], absent: str, value: Forma
         rows: Name, value as people read it, and what explains the name, if it needs that.
         absent: Stands in place of a table without rows.
         value: Of the values: numbers, unless it says that they are text.
+
+    Returns:
+        Two columns, ``what`` and ``value``, with the rows in their order.
     """
     return Table.of(
         title,
@@ -261,6 +273,9 @@ def phase_column(phase: Callable[[R], Phase], help: str = "") -> Column[R]:
     Args:
         phase: Of a row.
         help: What the column is.
+
+    Returns:
+        Titled ``phase``; text.
     """
     return Column(
         "phase",
@@ -317,6 +332,9 @@ def line_table(report: Report, limit: int) -> Table:
     Args:
         report: The report.
         limit: Most rows.
+
+    Returns:
+        Most time first, in s; what the thread was at (Python, native, off CPU) only where it was sampled.
     """
     largest = max((row.share for row in report.lines), default=0.0)
     states: tuple[Column[LineRow], ...] = ()
@@ -368,6 +386,9 @@ def callback_table(report: Report, limit: int) -> Table:
     Args:
         report: The report.
         limit: Most rows.
+
+    Returns:
+        Most time first, in s.
     """
     largest = max((row.share for row in report.callbacks), default=0.0)
     return Table.of(
@@ -539,6 +560,9 @@ def sentence_table(title: str, sentences: Sequence[str], absent: str) -> Table:
         title: Title of the table.
         sentences: In the order in which they are shown.
         absent: Stands there if there are none.
+
+    Returns:
+        One column without a title.
     """
     return Table.of(title, sentences, Column("", lambda sentence: sentence, SENTENCE), absent=absent)
 
@@ -550,5 +574,8 @@ def wall_share_column(report: Report, share: Callable[[R], Any], format: Format 
         report: The report.
         share: Gives a row's share, between 0 and 1.
         format: How it is shown.
+
+    Returns:
+        Titled ``of wall``; as percent, unless the format says otherwise.
     """
     return Column(OF_WALL, share, format, help=f"share of the wall time of {wording.stage(report)}")

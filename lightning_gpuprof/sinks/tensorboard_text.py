@@ -29,6 +29,9 @@ def markdown(report: Report, folder: Path | None = None) -> str:
     Args:
         report: The report.
         folder: Of the run, for the command that proves the fix; None: not known.
+
+    Returns:
+        Paragraphs, lists and tables, with the data escaped for Markdown; a newline at the end.
     """
     screen = first_screen(report, folder)
     sections = [

@@ -52,6 +52,9 @@ def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] |
         report: The report.
         width: Columns that no table passes; sentences take 100 at most, commands are never folded.
         where: What else there is and how to get there, e.g. ``{"HTML": path, "TensorBoard": command}``.
+
+    Returns:
+        The header, the verdict, what was measured, findings, and the next step last.
     """
     parts: list[RenderableType] = [
         *_header(report),

@@ -77,6 +77,9 @@ def render(
         folder: Of the run, for the commands.
         width: Columns that no line passes.
         where: What else there is and how to get there, e.g. ``{"HTML": path}``.
+
+    Returns:
+        Made for the width of the console that prints it, at most 25 lines where that is possible.
     """
     return Constrain(_Screen(report, folder, where or {}), width)
 

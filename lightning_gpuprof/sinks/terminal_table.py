@@ -30,6 +30,9 @@ def draw(table: tables.Table, width: int | None = None, *, way_out: str = WIDER)
         width: Columns of the terminal, where it is to take fewer than there are. Of what does not fit, bars are left
             out first, then columns of numbers from the right.
         way_out: What shows the columns that are left out.
+
+    Returns:
+        Made for the width of the console that prints it.
     """
     if not table.rows:
         return Text(table.absent, style="dim")

@@ -27,6 +27,10 @@ def sentence_text(text: str, style: str = "") -> Text:
     Args:
         text: The sentence.
         style: A style of rich.
+
+    Returns:
+        For :func:`~lightning_gpuprof.sinks.console.print_to`, which turns the characters that hold words together into
+        spaces.
     """
     return Text(keep_together(text), style=style)
 
@@ -38,6 +42,9 @@ def labelled(label: str, text: str, style: str = "") -> RenderableType:
         label: The label.
         text: What stands beside it.
         style: A style of rich for the text.
+
+    Returns:
+        Indented, the label dim.
     """
     return indented(grid([(Text(label, style="dim"), sentence_text(text, style))]))
 
@@ -48,6 +55,9 @@ def command(label: str, text: str) -> RenderableType:
     Args:
         label: What the command is for.
         text: The command.
+
+    Returns:
+        One line, indented, the label dim.
     """
     return Text.assemble("  ", (label, "dim"), f" {text}", no_wrap=True, overflow="ignore")
 
@@ -72,6 +82,9 @@ def grid(rows: Sequence[Sequence[Text]], gap: int = 1) -> RenderableType:
     Args:
         rows: At least one; all have as many cells.
         gap: Columns between two cells.
+
+    Returns:
+        A table of rich, not wider than its text.
     """
     found = Table.grid(padding=(0, gap, 0, 0))
     found.add_column(no_wrap=True)

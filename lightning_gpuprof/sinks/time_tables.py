@@ -32,6 +32,9 @@ def ledger_table(report: Report, limit: int, least_ratio: float = 0.0) -> Table:
         report: The report.
         limit: Most rows that are named.
         least_ratio: Share of the wall time below which a row is not named.
+
+    Returns:
+        Largest first, in s; what follows the named rows is its foot.
     """
     named = [row for row in report.ledger if row.phase is not None]
     shown = [row for row in named[:limit] if row.share >= least_ratio]

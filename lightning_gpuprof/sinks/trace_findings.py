@@ -27,6 +27,9 @@ def terminal(found: TraceDiagnosis, *, whole: bool, run: str = "") -> list[Rende
         found: What the rules say of a trace.
         whole: Whether all findings are printed with evidence and fix, or only the first :data:`MAX_WHOLE`.
         run: What prints the report of the run that recorded the trace; empty: it is not known.
+
+    Returns:
+        One group, with an empty line at its end.
     """
     lines: list[RenderableType] = [sentence_text(plain.sentence(found.verdict.summary), "bold")]
     lines += [sentence_text(plain.sentence(caveat), "yellow") for caveat in found.caveats]
@@ -39,11 +42,15 @@ def terminal(found: TraceDiagnosis, *, whole: bool, run: str = "") -> list[Rende
 
 
 def unjudged(found: TraceDiagnosis, run: str = "") -> list[tuple[str, str, list[NotEvaluated]]]:
-    """Rules that could not judge: what they need, how to get it, and which they are.
+    """Rules that could not judge, by what they need.
 
     Args:
         found: What the rules say of a trace.
         run: As of :func:`terminal`.
+
+    Returns:
+        What is missing in words (``3 rules need a run``), how to get it, and the rules, for each need; empty if all
+        rules could judge.
     """
     shapes = [one for one in found.need_a_run if "shape" in one.why]
     runs = [one for one in found.need_a_run if "shape" not in one.why]

@@ -43,6 +43,9 @@ def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDia
         analysis: Of a trace.
         name: Of the trace, as people know it.
         diagnosis: What the rules say of it; None: they were not asked.
+
+    Returns:
+        A whole HTML document, which needs no other file and no network.
     """
     file, name = name, plain.name(name)
     chapters = [(title, list(entries)) for title, entries in groupby(CATALOGUE, key=lambda entry: entry.chapter)]

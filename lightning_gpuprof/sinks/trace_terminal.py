@@ -36,6 +36,9 @@ def render(
             empty for the first findings and the summary.
         run: What prints the report of the run that recorded the trace; empty: it is not known.
         width: Columns that no table passes; sentences take 100 at most.
+
+    Returns:
+        Indented; tables without rows are left out, unless ``names`` has them.
     """
     said_absent: list[RenderableType] = []
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]

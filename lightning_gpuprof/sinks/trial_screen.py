@@ -35,6 +35,9 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
         trial: It.
         apply: The command that makes the change; empty where there is none.
         width: Columns that no line passes.
+
+    Returns:
+        The table of what was tried, notes, what was not tried, then the headline and the command.
     """
     found = trial_tables.best(trial)
     table = trial_tables.tried_table(trial)

@@ -128,11 +128,15 @@ def best(trial: Trial) -> Tried | None:
 
 
 def outcome_of(trial: Trial, rule: str) -> str:
-    """What the advice of a rule really gained, in words; empty where it was not tried.
+    """What the advice of a rule really gained, in words.
 
     Args:
         trial: The result.
         rule: Its id.
+
+    Returns:
+        ``1.94x (1.90 to 1.98) measured``, and what that means unless it is faster; empty where it was not tried or not
+        measured.
     """
     row = next((one for one in trial.tried if rule in one.arm.rules), None)
     if row is None or row.speedup is None:

@@ -207,11 +207,14 @@ def roofline_html(analysis: TraceAnalysis) -> str:
 
 
 def timeline_html(analysis: TraceAnalysis, marked: Sequence[Moment] = ()) -> str:
-    """The figure without its table; empty if there is nothing to draw.
+    """The figure without its table.
 
     Args:
         analysis: Of a window or a trace.
         marked: Findings to draw in it.
+
+    Returns:
+        HTML, a sentence and the figure; empty if there is nothing to draw.
     """
     found = analysis.timeline
     drawing = None if found is None else timeline_figure(found, marked)

@@ -69,6 +69,9 @@ def gain(finding: Finding, item: Gain) -> str:
     Args:
         finding: With what its change is expected to gain.
         item: What that gains at best.
+
+    Returns:
+        ``up to 1.9x (saves 12 ms/step)`` if nothing is expected; without the bound where that lies in the range.
     """
     saved_ms, expected = item.saved_ms_per_step, finding.expected
     saved = f"{numbers.significant(saved_ms)} ms" if saved_ms < 1e3 else numbers.seconds(saved_ms / 1e3)

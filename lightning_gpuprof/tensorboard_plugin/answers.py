@@ -13,13 +13,17 @@ _MIN_PACKED = 2_000
 
 
 def data(request: Request, content: object, *, status: int = 200, version: str = "") -> Response:
-    """JSON that no cache keeps; a client that has this version already gets a 304.
+    """JSON that no cache keeps.
 
     Args:
         request: What is answered.
         content: Anything that msgspec encodes.
         status: HTTP status.
         version: Of the content; empty if it has none.
+
+    Returns:
+        The version is its ETag; it is gzipped if it is long and the client takes that. A client that has this version
+        already gets a 304.
     """
     if version and request.if_none_match.contains(version):
         return not_modified(version)
@@ -44,6 +48,9 @@ def refusal(request: Request, status: int, why: str) -> Response:
         request: What is answered.
         status: 4xx.
         why: A sentence for people.
+
+    Returns:
+        ``{"error": why}`` with that status, which no cache keeps.
     """
     return data(request, {"error": why}, status=status)
 
@@ -54,6 +61,9 @@ def asset(request: Request, file: Asset) -> Response:
     Args:
         request: What the browser asked for.
         file: The file.
+
+    Returns:
+        Its version is the ETag; a 304 if the browser has it, gzipped if the browser takes that.
     """
     if request.if_none_match.contains(file.version):
         response = Response(status=304, content_type=file.content_type)

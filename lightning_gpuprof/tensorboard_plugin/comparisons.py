@@ -48,6 +48,9 @@ class Comparisons:
             names: Of both.
             first: Report and files of the run that the other is compared with.
             second: Report and files of the other run.
+
+        Returns:
+            The one made before, as long as neither run's report nor files have changed.
         """
         key = "|".join(f"{files.folder}|{made.version}|{files.version}" for made, files in (first, second))
         with self._lock:
@@ -87,6 +90,10 @@ def render(
         second: The other run.
         names: Of both.
         held: Their comparison.
+
+    Returns:
+        HTML: what changed, where the view has tables of that, over a column for each run. Ids in the second begin with
+        ``second-``.
     """
     columns = (_column(names[0], view(first)), _column(names[1], _with_renamed_ids(view(second))))
     return f'{_changes(anchor, held)}<div class="columns">\n{"".join(columns)}</div>\n'

@@ -90,6 +90,10 @@ class Reports:
             files: Of the run, as they are now.
             wait_s: How long to wait for the first report.
 
+        Returns:
+            The report with the version of the files that it shows; :class:`Pending` if the first takes longer than
+            ``wait_s``.
+
         Raises:
             ReportError: There can be none, and why.
         """

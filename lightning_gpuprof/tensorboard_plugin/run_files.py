@@ -72,6 +72,10 @@ def look(folder: Path, root: Path) -> RunFiles:
         folder: Of the run.
         root: The log directory, resolved; what leads out of it is not read.
 
+    Returns:
+        Sizes and times of change as they are now: journals by rank, facts by name; ``report`` is None without
+        ``report.json``.
+
     Raises:
         ReportError: The folder cannot be read, or a file in it is none or leads out of the log directory.
     """

@@ -65,11 +65,15 @@ def unreadable_summary(why: str) -> Summary:
 
 
 def listing(rows: Iterable[Row], note: str) -> dict[str, Any]:
-    """The list, latest first.
+    """The list of runs.
 
     Args:
         rows: Of all runs.
         note: What to say above it; empty for nothing.
+
+    Returns:
+        ``columns`` with ``title`` and ``numeric``, ``rows`` with the latest first and their trends, and ``note``; to be
+        encoded as JSON.
     """
     ordered = sorted(rows, key=lambda row: (-row.started_s, row.name))
     columns = [{"title": title, "numeric": numeric} for title, numeric in COLUMNS]
@@ -87,6 +91,9 @@ def row(name: str, run: Summary) -> Row:
     Args:
         name: As the other routes want it.
         run: What is known of it.
+
+    Returns:
+        Cells in the order of :data:`COLUMNS`; that of the trend is filled in by :func:`listing`.
     """
     state = plain.name(run.state)
     verdict = run.verdict or (numbers.ABSENT if run.state != "running" else "not yet")

@@ -56,6 +56,9 @@ class RunFolders:
         Args:
             wait_s: How long to wait for a search that is under way.
             renewed: Search now, however young the last look is.
+
+        Returns:
+            Of the last search that has ended; empty before the first one has.
         """
         with self._lock:
             done = self._under_way

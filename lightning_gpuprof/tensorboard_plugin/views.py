@@ -61,6 +61,9 @@ def overview(report: Report, folder: Path) -> str:
     Args:
         report: The report.
         folder: Of the run.
+
+    Returns:
+        HTML, one section.
     """
     return first.render(first_screen(report, folder))
 

@@ -106,6 +106,9 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
             path: Of keys from the top.
             value: A scalar.
 
+        Returns:
+            A new one, all other text as it was; the file on disk stays.
+
         Raises:
             NotPlacedError: Something else is there.
         """
@@ -126,6 +129,9 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
         Args:
             class_path: Of the callback.
             arguments: Of its constructor.
+
+        Returns:
+            A new one, all other text as it was; the file on disk stays.
 
         Raises:
             NotPlacedError: ``trainer.callbacks`` is not a list with one item per line, or nothing fits there.
@@ -156,6 +162,9 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
         Args:
             path: Of the list.
             index: Of the item.
+
+        Returns:
+            A new one, all other text as it was; of an only item ``[]`` is left. The file on disk stays.
 
         Raises:
             NotPlacedError: The path is not a list, its lines cannot be edited, or something else would change.

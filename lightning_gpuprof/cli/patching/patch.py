@@ -76,6 +76,9 @@ def patch(changes: Sequence[Change], *, sources: Sequence[Path], config: Path | 
         sources: The Python files of the program: the script, and the modules of the user's that it imports.
         config: The YAML, if LightningCLI reads one.
 
+    Returns:
+        The files that differ, the YAML last, and the pieces that have no place or several, in the order of ``changes``.
+
     Raises:
         PatchError: A file is no Python or no YAML, or libcst is not installed.
         OSError: A file cannot be read.

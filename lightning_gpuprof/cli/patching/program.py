@@ -89,6 +89,9 @@ class Program:
             file: Where it is, if known.
             line: In ``file`` as it is now.
 
+        Returns:
+            The call, with its file.
+
         Raises:
             NotPlacedError: There is none, or more than one.
         """
@@ -115,6 +118,9 @@ class Program:
             classes: By section of a configuration, the name of its class, where it names one.
             file: As for :meth:`the_one`.
             line: As for :meth:`the_one`.
+
+        Returns:
+            The call, with its file.
 
         Raises:
             NotPlacedError: There is none, or more than one.
@@ -181,6 +187,9 @@ class Program:
         Args:
             node: An expression.
             source: Its file.
+
+        Returns:
+            Each with its file; calls of the user's own functions are followed to what those return. Empty: not known.
         """
         return list(self._values(node, source))
 
@@ -362,6 +371,9 @@ def bound(node: ast.AST, name: str, key: Key) -> Iterator[tuple[ast.expr, Key]]:
         node: Any node.
         name: Dotted.
         key: The part of the name's value that is asked for.
+
+    Yields:
+        An expression, and the part of it that is asked for, None for all. Nothing if the node does not bind the name.
     """
     if isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None and dotted(node.target) == name:
         yield node.value, key

@@ -92,11 +92,14 @@ class Source:
         return False
 
     def local_name(self, full: str, at: ast.AST) -> str | None:
-        """By what name something imported can be used at a place; None if it is not imported there.
+        """By what name something imported can be used at a place.
 
         Args:
             full: Such as ``torch`` or ``datetime.timedelta``.
             at: The place.
+
+        Returns:
+            As code there writes it, by its ``as`` if it has one; None if it is not imported there.
         """
         around = {self.tree, *self.scopes(at)}
         module, _, last = full.rpartition(".")
@@ -143,6 +146,9 @@ def parse(path: Path, content: bytes) -> Source:
     Args:
         path: For messages.
         content: Of the file.
+
+    Returns:
+        The file with its syntax tree; the content is kept as it is.
 
     Raises:
         PatchError: It is not Python.

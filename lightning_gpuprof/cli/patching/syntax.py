@@ -170,6 +170,9 @@ def set_arguments(source: Source, node: ast.Call, name: str, values: Mapping[str
         name: Of what is called, as advice writes it.
         values: By name, as code.
 
+    Returns:
+        Content of the whole file; ``source.content`` itself if all have these values already.
+
     Raises:
         NotPlacedError: An argument may be in what the call unpacks, or its position is not known.
     """
@@ -302,6 +305,9 @@ def wrap_argument(source: Source, node: ast.Call, argument: ast.expr, function: 
         argument: One of its arguments.
         function: By its name there.
         more: Further arguments of the function, as code that begins with a comma.
+
+    Returns:
+        Content of the whole file.
     """
     tree = _Tree(source)
     call = tree.call(node)
@@ -319,6 +325,9 @@ def append_item(source: Source, node: ast.List, code: str) -> bytes:
         source: The file.
         node: The list.
         code: Of the element.
+
+    Returns:
+        Content of the whole file.
 
     Raises:
         NotPlacedError: The list unpacks another (``*other``), or the file or the list cannot be edited.
@@ -343,6 +352,9 @@ def remove_item(source: Source, node: ast.List, index: int) -> bytes:
         source: The file.
         node: The list.
         index: Of the element.
+
+    Returns:
+        Content of the whole file; a list of one is empty then.
     """
     tree = _Tree(source)
     found = tree.list_of(node)
@@ -372,6 +384,9 @@ def replace_value(source: Source, node: ast.stmt, line: str) -> bytes:
         node: The statement.
         line: The new one.
 
+    Returns:
+        Content of the whole file.
+
     Raises:
         NotPlacedError: The old or the new statement is a compound one (``if``, ``def``), or the old one shares its line
             with others, or libcst cannot edit the file.
@@ -391,6 +406,9 @@ def insert_before(source: Source, node: ast.stmt, line: str) -> bytes:
         source: The file.
         node: The statement.
         line: The new one.
+
+    Returns:
+        Content of the whole file.
     """
     tree = _Tree(source)
     block, index = tree.statement(node)
@@ -406,11 +424,14 @@ def _inserted(block: _Block, index: int, line: str) -> list[cst.BaseStatement | 
 
 
 def remove_statement(source: Source, node: ast.stmt) -> bytes:
-    """The file without a statement; the only one of its block becomes ``pass``.
+    """The file without a statement.
 
     Args:
         source: The file.
         node: The statement.
+
+    Returns:
+        Content of the whole file; in place of the only statement of a block stands ``pass``.
     """
     tree = _Tree(source)
     block, index = tree.statement(node)
@@ -426,6 +447,9 @@ def add_import(source: Source, module: str, name: str = "") -> bytes:
         source: The file.
         module: To import, or to import from.
         name: What to import from it; empty: the module.
+
+    Returns:
+        Content of the whole file: the name joins an import from the same module, or there is a new line.
     """
     tree = _Tree(source)
     body = [*tree.module.body]

@@ -136,6 +136,10 @@ def bar_row(
         saved: What is said in the place that the bar leaves free; empty where nothing is saved.
         lost_ms: Parts of segments that are hatched.
         steps: That it stands for, where its times are those of one.
+
+    Returns:
+        HTML, in which ``data-ms`` is of one step; segments too thin to be seen are left out. ``name`` is not escaped
+        where it is shown.
     """
     words = ", ".join(f"{segment.label} {duration(steps * segment.ms)}" for segment in bar.segments)
     pieces = []

@@ -80,6 +80,10 @@ def moments(report: Report, window: WindowFacts) -> list[Moment]:
     Args:
         report: With the findings.
         window: One of its windows.
+
+    Returns:
+        In the order of the findings, those that explain the same at once; times in µs since the step began. Empty
+        without a timeline.
     """
     found = None if window.analysis is None else window.analysis.timeline
     if found is None:
@@ -114,11 +118,14 @@ def _longest(timeline: Timeline, claim: Claim) -> tuple[float, float] | None:
 
 
 def timeline_figure(timeline: Timeline, marked: Sequence[Moment] = ()) -> TimelineFigure | None:
-    """The figure of a timeline; None if there is nothing in it.
+    """The figure of a timeline.
 
     Args:
         timeline: Of a step.
         marked: Findings to draw above it.
+
+    Returns:
+        Lanes of the findings first, times in µs; None if there is nothing in it.
     """
     if not timeline.lanes or timeline.duration_us <= 0:
         return None

@@ -28,6 +28,9 @@ def nsys_table(table: str, found: ApiTables, limit: int | None = ROWS) -> Table:
         table: One of :data:`NSYS_TABLES`.
         found: What was computed of a trace.
         limit: Rows at the most; None for all.
+
+    Returns:
+        Its title begins with the name; times in µs, amounts of copies in MB of 1,000,000 bytes.
     """
     what, absent, columns = NSYS_TABLES[table]
     title = f"{table}: {what(found) if callable(what) else what}"

@@ -20,6 +20,9 @@ def operator_step_table(found: ByStep, limit: int = ROWS) -> Table:
     Args:
         found: Times by step.
         limit: Most rows.
+
+    Returns:
+        Most time first; a column for each of the first :data:`MAX_STEPS` steps, in ms, and the calls in all steps.
     """
     named: Column[StepTimes] = Column("operator", lambda row: row.name, name(NAME_CELLS))
     return _table(
@@ -33,6 +36,9 @@ def kernel_step_table(found: ByStep, limit: int = ROWS) -> Table:
     Args:
         found: Times by step.
         limit: Most rows.
+
+    Returns:
+        Most time first; columns as of :func:`operator_step_table`.
     """
     named: Column[StepTimes] = Column(
         "kernel",

@@ -125,6 +125,9 @@ def change_table(title: str, what: str, changes: Sequence[Change], left_out: int
         changes: The rows.
         left_out: How many more there are.
         absent: Stands in place of a table without rows.
+
+    Returns:
+        Rows in the order of ``changes``, times in ms; ``left_out`` is in the title.
     """
     more = f" ({left_out} more)" if left_out else ""
 

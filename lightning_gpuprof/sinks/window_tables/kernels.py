@@ -141,6 +141,10 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
     Args:
         found: What the kernels are.
         limit: Most rows, None for all.
+
+    Returns:
+        Most time first: totals in ms, averages in µs. Columns of text give way to those of Nsight Compute, if it
+        measured.
     """
     kinds: list[Column[KernelRow]] = [
         Column("class", lambda row: row.kernel_class),

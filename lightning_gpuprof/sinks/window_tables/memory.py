@@ -24,6 +24,9 @@ def peak_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
     Args:
         use: Of one device.
         limit: Most rows, of which there are few.
+
+    Returns:
+        Names and values as text; what is older than the window has no row where torch does not count it.
     """
     rows = [
         ("held at the peak", numbers.size(use.peak_bytes), "most that was held at a time in the window"),
@@ -46,6 +49,9 @@ def operator_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
     Args:
         use: Of one device.
         limit: Most rows.
+
+    Returns:
+        Most bytes of their own first, a row for each operator and phase.
     """
     return Table.of(
         f"Memory by operator: {place_of(use)}",
@@ -89,6 +95,9 @@ def line_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
     Args:
         use: Of one device.
         limit: Most rows.
+
+    Returns:
+        Most bytes first; no rows without stacks.
     """
     meaning = short_names.line_meaning(tuple(one.line for one in use.lines))
     return Table.of(
@@ -109,6 +118,9 @@ def piece_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
     Args:
         use: Of one device.
         limit: Most rows.
+
+    Returns:
+        Largest first; the title says of how many they are, the age is in ms.
     """
     lines = tuple(one.line for one in use.pieces if one.line is not None)
     return Table.of(

@@ -65,6 +65,9 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
     Args:
         operators: The operators.
         limit: Most rows.
+
+    Returns:
+        Total and self time in ms, averages in µs; operators that launched nothing are left out.
     """
     total = operators.device_us
     return Table.of(
@@ -96,6 +99,9 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
     Args:
         operators: The operators.
         limit: Most rows.
+
+    Returns:
+        Total and self time in ms, averages in µs, all inflated by tracing.
     """
     total = operators.host_self_us
     return Table.of(
@@ -122,6 +128,9 @@ def operators_by_time(operators: Operators, limit: int = TOP) -> Table:
     Args:
         operators: The operators.
         limit: Most rows.
+
+    Returns:
+        That of :func:`operators_by_device_time` if there was any device work.
     """
     by_time = operators_by_host_time if operators.device_us is None else operators_by_device_time
     return by_time(operators, limit)
@@ -133,6 +142,9 @@ def host_time_beside_device(operators: Operators, limit: int = TOP) -> tuple[Tab
     Args:
         operators: The operators.
         limit: Most rows.
+
+    Returns:
+        One table; empty if there was no device work.
     """
     return () if operators.device_us is None else (operators_by_host_time(operators, limit),)
 
@@ -143,6 +155,9 @@ def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:
     Args:
         operators: The operators.
         limit: Most rows.
+
+    Returns:
+        Totals in ms, averages in µs; no rows if shapes were not recorded.
     """
     on_device = operators.device_us is not None
     columns: tuple[Column[OperatorShapes], ...] = (

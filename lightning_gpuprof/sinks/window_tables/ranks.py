@@ -44,6 +44,9 @@ def rank_table(comparison: RanksComparison, most: int | None = None) -> Table:
     Args:
         comparison: Of the ranks.
         most: Rows; of more ranks those that the others waited for longest. None: all.
+
+    Returns:
+        By rank, or most waited for first if some are left out; times in ms.
     """
     largest, rows, title = max((rank.waiting_us for rank in comparison.ranks), default=0.0), comparison.ranks, "Ranks"
     if most is not None and len(rows) > most:

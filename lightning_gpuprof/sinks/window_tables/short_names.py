@@ -21,6 +21,9 @@ def short(name: str, limit: int) -> str:
     Args:
         name: As the trace has it, demangled or not.
         limit: Most characters, at least 8.
+
+    Returns:
+        Hidden characters are escapes; of a long name the end stays, too, after ``...``.
     """
     bare = _NOISE.sub("", _without_arguments(plain.shorten(name, 4 * plain.TEXT_LIMIT)))
     text = plain.visible(_WRAPPER.sub(r"\1", bare))
@@ -45,6 +48,9 @@ def column(limit: int, title: str = "kernel") -> Column[N]:
     Args:
         limit: Most characters of a name.
         title: Of the column.
+
+    Returns:
+        Text; the hover is empty where the name is shown whole.
     """
     return Column(title, lambda row: short(row.name, limit), hover=lambda row: whole(row.name, limit))
 
@@ -70,11 +76,14 @@ _FRAME = re.compile(r"\(\d+\): ")
 
 
 def work(name: str, limit: int) -> str:
-    """What a device did: a kernel's short name; of a copy or memset what it is between, without the first word.
+    """What a device did: a kernel's short name; of a copy or memset what it is between.
 
     Args:
         name: As the trace has it.
         limit: Most characters that come back, at least 8.
+
+    Returns:
+        Hidden characters are escapes; ``HtoD (Pinned -> Device)`` of a copy, whose first word is left out.
     """
     if name.startswith(("Memcpy", "Memset")):
         return plain.name(name.removeprefix("Memcpy "), limit)
@@ -87,6 +96,9 @@ def host(name: str, limit: int) -> str:
     Args:
         name: An operator, range, call or Python function, as the trace has it.
         limit: Most characters that come back.
+
+    Returns:
+        Hidden characters are escapes; of a long Python function ``...`` stands for its beginning.
     """
     built_in = _BUILT_IN.match(name)
     if built_in:
@@ -129,6 +141,9 @@ def code_line(line: SourceLine, limit: int) -> str:
     Args:
         line: The line.
         limit: Most characters of the text.
+
+    Returns:
+        ``train.py(38): training_step``, hidden characters as escapes.
     """
     frame = _LINE_NUMBER.sub("", line.frame, count=1) if line.means == "when the recording began" else line.frame
     return _end(frame, limit)

@@ -56,6 +56,9 @@ def part_name(lane: TimelineLane, name: str, kind: PartKind, limit: int = NAME_C
         name: As the trace has it; empty for several parts in one.
         kind: What the part is.
         limit: Characters at the most.
+
+    Returns:
+        Hidden characters are escapes; ``other kernels`` and such for several parts in one.
     """
     if not name:
         return _SEVERAL.get(kind, "others")
@@ -72,6 +75,10 @@ def part_key(name: str, kind: PartKind) -> str:
     Args:
         name: As the trace has it.
         kind: What the part is.
+
+    Returns:
+        A phase, ``idle_`` and a cause, ``call_`` and a kind, or the kind:
+        :func:`~lightning_gpuprof.sinks.html_page.colour` takes it.
     """
     if kind == "phase":
         return _PHASES.get(name, "loop")
