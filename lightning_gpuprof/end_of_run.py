@@ -112,6 +112,9 @@ def finish_run(
         logged: What :func:`push_to_loggers` gave; None if there were no loggers.
         journal: Of the run, where it has been read.
         ranks_wait_s: For other ranks, at most.
+
+    Returns:
+        The report, also where a file or the comparison could not be made, which is printed.
     """
     begin_ns = time.perf_counter_ns()
     found = find_journal(folder)

@@ -90,11 +90,14 @@ class UnknownArgumentError(GpuProfError, TypeError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question after a space: the closest names, or nothing where none is close.
+    """A question with the closest names, to end an error with.
 
     Args:
         name: That was given.
         known: Names that there are.
+
+    Returns:
+        A space and ``Did you mean epoch or epochs?``, with two names at most; empty where none is close.
     """
     import difflib  # as below: every command imports this module, and few end with an error
 

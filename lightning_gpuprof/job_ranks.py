@@ -53,6 +53,9 @@ def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES, *, name
         most_bytes: Of all journals together that are read, but at least 128 kB of each.
         name: Of the folder in what is said; empty: itself, else the address of which it is a copy.
 
+    Returns:
+        Without a comparison, but with the reason, where fewer than two ranks can be compared.
+
     Raises:
         JournalError: There is no readable journal in the folder.
     """

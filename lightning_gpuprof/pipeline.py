@@ -43,6 +43,9 @@ def make_report(directory: Path, *, rank: int | None = None) -> Report:
         directory: Folder with ``rank0.jsonl`` (or the journal of the lowest rank that is there).
         rank: Whose steps, windows and samples the report has; None: the lowest one's.
 
+    Returns:
+        With what was tried of its advice, and the window that several ranks traced, where these lie in the folder.
+
     Raises:
         JournalError: There is no readable journal in the folder.
     """
@@ -85,11 +88,14 @@ def report_of(metrics: Metrics) -> Report:
 
 
 def with_trial(report: Report, folder: Path) -> Report:
-    """The report with what was tried of its advice, if that lies in its folder and can be read.
+    """The report with what was tried of its advice, if that lies in its folder.
 
     Args:
         report: It.
         folder: Of the run.
+
+    Returns:
+        A copy; the given report itself if there is nothing that can be read.
     """
     try:
         trial = msgspec.json.decode((folder / TRIAL_FILE).read_bytes(), type=Trial)
@@ -121,6 +127,9 @@ def load_report(path: Path, *, rank: int | None = None) -> Report:
     Args:
         path: The file or folder.
         rank: Whose report is made of the folder; None: the lowest one's.
+
+    Returns:
+        Of a folder, ``report.json`` is read only where there is no readable journal and no rank is named.
 
     Raises:
         GpuProfError: There is neither.
@@ -179,6 +188,9 @@ def compare_runs(
         allow: Groups of conditions that may differ though they make runs incomparable.
         threshold_ratio: Smaller changes are within noise.
         metrics: Measures that decide the outcome; empty for the default.
+
+    Returns:
+        Its outcome is ``not comparable`` where conditions differ that may not.
 
     Raises:
         ArgumentError: There is no such measure.

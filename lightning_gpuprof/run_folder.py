@@ -63,6 +63,9 @@ def metrics_of(
         before: The metrics of the same run when its steps were over.
         in_training: In the training process, where no journal of another rank is read.
         others: The other ranks, where they have been read.
+
+    Returns:
+        With the steps of ``before`` as they are, unless other ranks may have gone on.
     """
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]

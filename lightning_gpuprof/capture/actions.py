@@ -165,6 +165,9 @@ def overridden_hooks(trainer: Any, module: object) -> frozenset[str]:
     Args:
         trainer: Has the setting of gradient clipping.
         module: The LightningModule.
+
+    Returns:
+        Names out of :data:`PER_BATCH_MODULE_HOOKS`, of the module and of the trainer's datamodule.
     """
     found = {"configure_gradient_clipping"} if getattr(trainer, "gradient_clip_val", None) is not None else set()
     for owner in (module, getattr(trainer, "datamodule", None)):

@@ -135,12 +135,15 @@ class UserCode:
         return next((place for place in reversed(places) if place), "")
 
     def place(self, filename: str, line: int, function: str) -> str | None:
-        """``path:line function`` of one place, or None if it is in a library.
+        """How people are shown one place.
 
         Args:
             filename: As the code object has it.
             line: Line number.
             function: Name of the function.
+
+        Returns:
+            ``path:line function`` with the path as people are shown it; None if it is in a library.
         """
         path = self._shown.get(filename)
         if path is None:
@@ -150,11 +153,12 @@ class UserCode:
     def code_at(self, place: str, since_s: float) -> str:
         """What is written in a line that was named here, without what may be secret.
 
-        Empty if the file was changed since, or cannot be read.
-
         Args:
             place: ``path:line function``.
             since_s: A time, as of ``time.time()``.
+
+        Returns:
+            At most 200 characters, without indentation; empty if the file was changed since, or cannot be read.
         """
         path, _, rest = place.rpartition(":")
         file = next((name for name, shown in self._shown.items() if shown == path), "")

@@ -71,11 +71,14 @@ class DeviceEvents:
         return event.query()
 
     def elapsed_ns(self, first: torch.Event, second: torch.Event) -> int:
-        """Time between two events in ns; the driver resolves about half a microsecond.
+        """Time between two events.
 
         Args:
             first: The earlier event.
             second: The later event.
+
+        Returns:
+            In ns; the driver resolves about half a microsecond.
 
         Raises:
             RuntimeError: One of them is not done.
@@ -135,11 +138,14 @@ class DeviceSpans:
         return self.every_ns if self._begun < DENSE_STEPS else 10 * self.every_ns
 
     def begin_step(self, batch: int, slot: int) -> bool:
-        """A step begins, and its time belongs to ``slot`` at first; returns whether the step is measured.
+        """A step begins, and its time belongs to ``slot`` at first.
 
         Args:
             batch: Index of the step's batch.
             slot: Id of the first slot.
+
+        Returns:
+            Whether the step is measured: not before the interval is over, nor while too many others are to be read.
         """
         self.end_step()
         now_ns = self.now()

@@ -100,6 +100,9 @@ def live_line_for(
         line: Where it is written if there is no bar; None for no live line.
         slots: The clock's.
         samples_per_step: Samples per step over all ranks, if known.
+
+    Returns:
+        None if none is wanted, or if it would tear the trainer's bar, which is warned of.
     """
     if line is None:
         return None

@@ -95,12 +95,15 @@ class ScalarLog:
 
 
 def scalar_log_for(measured: MeasuredStage, edges: LoopEdges, samples_per_step: int | None) -> ScalarLog | None:
-    """What the options ask for; None without loggers, on other ranks than the first, and where nothing is ever logged.
+    """The log of live scalars that the options ask for.
 
     Args:
         measured: The stage.
         edges: Know the loggers' step axis.
         samples_per_step: Samples of all ranks in a step; None is not known.
+
+    Returns:
+        None without loggers, on other ranks than the first, outside of ``fit``, and where nothing is ever logged.
     """
     trainer, options = measured.trainer, measured.options
     every = options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
@@ -150,11 +153,14 @@ def step_scalars(
 def sampled_scalars(
     latest: Mapping[tuple[str, str], Mapping[str, tuple[int, float]]], *, since_ns: int
 ) -> dict[str, float]:
-    """The newest readings: ``gpuprof/<subject>/<value with unit>``; nothing for what was not read.
+    """The newest readings, under the names that loggers get.
 
     Args:
         latest: When each value was read, and what it was, by source and subject.
         since_ns: What was not read since then is not known any more: a GPU may have gone.
+
+    Returns:
+        ``gpuprof/<subject>/<value with unit>`` → value, by source and subject; nothing for what was not read.
     """
     return {
         f"gpuprof/{subject.replace(' ', '/')}/{name}": value

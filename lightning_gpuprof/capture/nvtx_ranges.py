@@ -51,16 +51,20 @@ def is_enabled(option: bool | None, environ: Mapping[str, str]) -> bool:
 
 
 def range_name(action: str, region: Region, *, manual: bool, overridden: frozenset[str]) -> str | None:
-    """Name of the range around an action, None for an action that gets none.
+    """Name of the range around an action.
 
-    A phase is named like in the reports, a callback's hook by both names. The phases of a validation lie inside a range
-    of their own. Arguments as for :func:`~lightning_gpuprof.capture.actions.classify`.
+    The phases of a validation lie inside a range of their own. Arguments as for
+    :func:`~lightning_gpuprof.capture.actions.classify`.
 
     Args:
         action: As Lightning names it.
         region: Loop in which it is.
         manual: Whether optimization is manual.
         overridden: Hooks in which something happens.
+
+    Returns:
+        A phase's name as in the reports, both names for a callback's hook: ``ModelCheckpoint.on_train_batch_end``; None
+        for an action that gets none.
     """
     if action == RUN_EPOCH:
         return action
@@ -123,12 +127,16 @@ class NvtxRanges:
         self._steps = 0
 
     def wrap(self, region: Region, action: str, context: Context) -> Context:
-        """The context to use for an action of a region: a range around it, or the same if the action gets none.
+        """The context to use for an action of a region.
 
         Args:
             region: Loop in which it is.
             action: As Lightning names it.
             context: The context that times it.
+
+        Returns:
+            A range around the given one; that itself if the action gets none or is in one already, or if ranges are
+            switched off.
         """
         if self._off or isinstance(context, NvtxRange):
             return context

@@ -53,6 +53,9 @@ def run_key(launch: str, world_size: int) -> str:
     Args:
         launch: What the ranks of the job have in common, see :func:`launch_key`.
         world_size: Ranks of the run.
+
+    Returns:
+        12 hexadecimal digits: random for one rank, else the same in all ranks that have come to as many stages.
     """
     stage = next(_stages)
     if world_size == 1:
@@ -227,6 +230,9 @@ def launch_key(trainer: Any, origin: Origin, environ: Mapping[str, str]) -> str:
         trainer: In its ``setup``.
         origin: Of something that the trainer holds.
         environ: Environment variables of the process.
+
+    Returns:
+        World size, variables of launchers, and on a single node what its processes share, joined by ``|``.
     """
     known = [str(trainer.world_size), *(environ.get(name, "") for name in _SHARED_VARIABLES)]
     if trainer.num_nodes == 1:

@@ -233,6 +233,9 @@ class ProfilerTap:
             name: What the report calls it.
             phase: Phase of its time.
             is_rest: It has no inside: it is the rest of the action that is current.
+
+        Returns:
+            The same one for the same name, region and mode; after a failure one that does nothing.
         """
         try:
             key = (name, self._region, self._cpu)

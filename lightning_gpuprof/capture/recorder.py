@@ -74,6 +74,9 @@ def next_due_ns(due_ns: int, interval_ns: int, now_ns: int) -> int:
         due_ns: The last tick.
         interval_ns: Between two ticks.
         now_ns: The clock.
+
+    Returns:
+        Later than ``now_ns``, whole intervals after ``due_ns``.
     """
     missed = max(0, (now_ns - due_ns) // interval_ns)
     return due_ns + (missed + 1) * interval_ns

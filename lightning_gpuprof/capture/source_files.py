@@ -22,11 +22,15 @@ _PAUSE_EVERY_S = 0.001
 def source_files(
     shown_path: Callable[[str], str], modules: Mapping[str, object] = MappingProxyType(sys.modules)
 ) -> dict[str, str]:
-    """The imported modules of the user, the program first, by path as shown; none that was edited since it began.
+    """The imported modules of the user, by path as shown.
 
     Args:
         shown_path: Of a file, the path as people are shown it; empty for a library's.
         modules: By name.
+
+    Returns:
+        Path → statements as by :func:`shown_lines`, the program first, at most :data:`MAX_BYTES` of files; none that
+        was edited since the program began.
     """
     found: dict[str, str] = {}
     left, began_s = MAX_BYTES, _process_began_s()

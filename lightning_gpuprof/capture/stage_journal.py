@@ -52,6 +52,9 @@ def stage_header(trainer: Any, stage: Stage, entry: Entry, version: str, key: st
         entry: When and how the stage was entered.
         version: Of this package.
         key: Of the run, which all its ranks know.
+
+    Returns:
+        With a new ``run_id`` at each call.
     """
     return Header(
         version=JOURNAL_VERSION,
@@ -164,6 +167,9 @@ class StageJournal:
             overhead: Entry -> cost of the profiler.
             place: Of the exception in the user's code.
             left_collective: It did so.
+
+        Returns:
+            It ends now, after the optimizer steps completed by now, and is not written yet.
         """
         global_step = self._clock.counters()[1]
         return Footer(

@@ -17,6 +17,9 @@ def step_blocks(steps: Sequence[ClosedStep], on_problem: Callable[[ClosedStep, V
         steps: At least one.
         on_problem: Called with a step that cannot be written: its slots do not sum to its step time, or a time is
             negative or longer than two years. The others are packed without it.
+
+    Returns:
+        In the order of the steps; empty if none can be written.
     """
     try:
         return [_step_block(steps)]

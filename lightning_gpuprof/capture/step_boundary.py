@@ -43,12 +43,15 @@ class StepBoundary:
         self.clock.listen(self.at_boundary, 0 if at_once else min(windows_wake, self._log_wake()))
 
     def at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
-        """A step begins; called by the clock, which wants the ``global_step`` from which on to call again.
+        """A step begins; called by the clock.
 
         Args:
             batch: Index of the step's batch.
             global_step: Optimizer steps before it.
             now_ns: The clock.
+
+        Returns:
+            The ``global_step`` from which on to be called again; 0: at the next step.
         """
         device, ranges, memory = self.device, self.ranges, self.memory
         if memory is not None:

@@ -480,6 +480,9 @@ class StepClock:
             region: Loop in which it is.
             callback: Whose hook it is; empty for none.
             hook: Name of the hook.
+
+        Returns:
+            Its index in :attr:`slots`, the same for the same arguments.
         """
         return self._slot(Slot(id=-1, action=action, phase=phase, region=region, callback=callback, hook=hook))
 
@@ -489,6 +492,9 @@ class StepClock:
         Args:
             name: Of the region.
             nested: Put the names of the regions around it before its own.
+
+        Returns:
+            Its index in :attr:`slots`, the same for the same name in the same slot.
         """
         around = self.slots[self.current_slot()]
         path = f"{around.annotation}{SEPARATOR}{name}" if nested and around.annotation else name
@@ -504,13 +510,16 @@ class StepClock:
         return found
 
     def context(self, slot: int, *, then: int = -1, counts: bool = False, cpu: bool = False) -> Context:
-        """A context that charges its inside to ``slot``; it may be entered again and nested.
+        """A context that charges its inside to ``slot``.
 
         Args:
             slot: Where the time inside goes.
             then: Slot of the time that follows on the same level; -1 = what it was before.
             counts: An optimizer step is completed when it ends.
             cpu: Also charge CPU time of the thread; only valid in steps that sample it.
+
+        Returns:
+            A new one at each call; it may be entered again and nested.
         """
         return self._timed_cpu(slot, then, counts) if cpu else self._timed(slot, then, counts)
 
@@ -520,6 +529,9 @@ class StepClock:
         Args:
             then: Id of the slot that time goes to.
             cpu: Also charge CPU time of the thread; only valid in steps that sample it.
+
+        Returns:
+            A new one at each call; it may be entered again, and its end does nothing.
         """
         return self._marker_cpu(then) if cpu else self._marker(then)
 

@@ -27,11 +27,14 @@ def is_switched_on(name: str, environ: Mapping[str, str]) -> bool:
 
 
 def unknown_value(name: str, environ: Mapping[str, str]) -> str:
-    """Which value of a variable means nothing, and which do; empty if it is unset or has one of these.
+    """Which value of a variable means nothing, and which do.
 
     Args:
         name: Of the variable.
         environ: The environment.
+
+    Returns:
+        A sentence without its full stop; empty if the variable is unset or has one of these.
     """
     if _value(name, environ) in (*_ON, *_OFF, _UNSET):
         return ""

@@ -149,6 +149,9 @@ def with_one_more(counts: tuple[int, int, int], state: int) -> tuple[int, int, i
     Args:
         counts: In Python, in native code, off the CPU.
         state: What :meth:`ThreadState.look` returned.
+
+    Returns:
+        New counts in the same order.
     """
     python, native, off = (count + (number == state) for number, count in enumerate(counts))
     return python, native, off

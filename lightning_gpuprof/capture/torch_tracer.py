@@ -32,11 +32,14 @@ _METHOD = "_prepare_trace"
 
 
 def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:
-    """Name the profiler that already owns the one place a process has for a tracer, or return an empty string.
+    """The profiler that already owns the one place a process has for a tracer.
 
     Args:
         trainer_profiler: The trainer's own profiler.
         environ: Environment variables of the process.
+
+    Returns:
+        What to call it in a sentence; empty if there is none.
     """
     if any(kind.__name__ == "PyTorchProfiler" for kind in type(trainer_profiler).__mro__):
         return "the trainer's PyTorchProfiler"

@@ -88,6 +88,9 @@ class DeviceCopies(msgspec.Struct, frozen=True, kw_only=True):
             pageable: Only those whose host memory is pageable, or is not; None: all.
             smaller_than: Only kinds whose median size is below so many bytes; None: all.
 
+        Returns:
+            Per traced step; all 0 if there are none.
+
         Raises:
             MissingSignal: The trace does not distinguish pageable from pinned memory.
         """

@@ -274,11 +274,14 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
         return host.elsewhere_us / host_us if host_us > 0 and host.operators_us is not None else 0.0
 
     def long_gaps(self, causes: Collection[IdleCause], least_ms: float) -> list[GapPlace]:
-        """The longest gaps by the place on the host that held it, most time first.
+        """The longest gaps by the place on the host that held it.
 
         Args:
             causes: Of the gaps, and of the time in them that counts.
             least_ms: Length that a gap must be above.
+
+        Returns:
+            Most time first; empty if the trace lists no such gap.
         """
         by_place: dict[tuple[str, str], list[IdleGap]] = {}
         for gap in self.device.longest:

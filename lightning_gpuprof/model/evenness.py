@@ -46,11 +46,14 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
         return self.period_ms - sum(self.phases_ms.values())
 
     def computed_longer_ms(self, than: Stretch, phase: Phase) -> float | None:
-        """By how much the main thread computes longer in a phase than in another part; None: not measured.
+        """By how much the main thread computes longer in a phase than in another part.
 
         Args:
             than: The other part of the run.
             phase: Of the step.
+
+        Returns:
+            Difference of the medians of a step's CPU time, below 0 if it computes shorter; None: not measured.
         """
         before, after = than.cpu_ms.get(phase), self.cpu_ms.get(phase)
         return None if before is None or after is None else after - before

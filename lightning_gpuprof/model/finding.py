@@ -257,6 +257,10 @@ def severity(lower_ratio: float, steps: int) -> Severity:
     Args:
         lower_ratio: Lower bound of the share, 0 to 1.
         steps: Number of steady steps.
+
+    Returns:
+        ``critical`` from :data:`CRITICAL_RATIO` and :data:`CRITICAL_STEPS` on, ``warning`` from :data:`WARNING_RATIO`
+        and :data:`MIN_STEPS` on, else ``info``.
     """
     if lower_ratio >= CRITICAL_RATIO and steps >= CRITICAL_STEPS:
         return "critical"

@@ -146,10 +146,13 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def enough_workers(make_ms: float, step_ms: float) -> int:
-    """Workers that keep up with the steps, with one to spare, if CPUs are no limit: what view and findings name.
+    """Workers that keep up with the steps, if CPUs are no limit: what view and findings name.
 
     Args:
         make_ms: Time in which one of them makes a batch.
         step_ms: A step without its wait for data, above 0.
+
+    Returns:
+        Their number, one of them to spare.
     """
     return math.ceil(make_ms / step_ms) + 1

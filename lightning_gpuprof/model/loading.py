@@ -338,7 +338,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def step_times_ms(self, workers: int, *, warm_ms: float = 0.0) -> tuple[float, float, float]:
-        """The mean step with this many workers: at least, most likely, at most.
+        """The mean step with this many workers.
 
         From three times: the step without its wait and the receipt of a batch; the time from one batch of the workers
         to the next; the CPU time of a step over the usable CPUs. Bounds have the largest; see :data:`HELD_UP_POWER`.
@@ -346,6 +346,9 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             workers: At least one.
             warm_ms: What the rest of the step is faster when it no longer waits.
+
+        Returns:
+            In ms: at least, most likely, at most.
         """
         handover_ms = HANDOVER_MS if self.cpu_bound is False else BUSY_HANDOVER_MS
         cpu_ms = self.compute_ms + (self.batch_ms if self.cpu_ms is None else self.cpu_ms.least_ms)

@@ -239,12 +239,15 @@ class Memory(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def outside_bytes(used: float | None, reserved: float | None, total: float | None) -> float | None:
-    """What is in use on a GPU beyond what torch has reserved there; None: not known.
+    """What is in use on a GPU beyond what torch has reserved there.
 
     Args:
         used: Most that the driver reported in use.
         reserved: Most that torch had reserved.
         total: Size of the memory; None: not known.
+
+    Returns:
+        Bytes, 0 or more; None: not known.
     """
     if used is None or reserved is None:
         return None

@@ -323,6 +323,9 @@ class Metrics(Measured, frozen=True, kw_only=True):
             most_ratio: As :attr:`Cost.most_ratio`.
             samples: Steady steps in which it was measured; default: all.
 
+        Returns:
+            One that rests on ``samples`` steps, but not on more than are steady.
+
         Raises:
             MissingSignal: As :attr:`step_ms`.
         """
@@ -344,6 +347,9 @@ class Metrics(Measured, frozen=True, kw_only=True):
         Args:
             seconds: In all.
             lower_s: The part of it that is certain; default: all.
+
+        Returns:
+            Per step of all steps, as a part of :attr:`run_ms_per_step`.
 
         Raises:
             MissingSignal: As :attr:`run_s`.

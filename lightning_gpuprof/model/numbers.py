@@ -18,6 +18,9 @@ def lower_share(ratio: float, count: int) -> float:
     Args:
         ratio: Share of the samples, 0 to 1.
         count: Samples.
+
+    Returns:
+        0 to 1, not above ``ratio``; 0 without samples or if the share is not a possible one.
     """
     if count <= 0 or not possible(ratio):
         return 0.0
@@ -134,6 +137,9 @@ def signed(value: float | None, show: Callable[[float], str]) -> str:
     Args:
         value: The difference.
         show: How its size is written.
+
+    Returns:
+        :data:`ABSENT` for None and what is not finite.
     """
     if value is None or not math.isfinite(value):
         return ABSENT
@@ -212,6 +218,9 @@ def quantity(field: str, value: float | None) -> str:
     Args:
         field: Name of the field, which ends with its unit.
         value: In that unit; None is not measured.
+
+    Returns:
+        :data:`ABSENT` for None and what is not finite.
     """
     if value is None or not math.isfinite(value):
         return ABSENT
@@ -233,6 +242,9 @@ def with_unit(value: float | None, unit: str) -> str:
     Args:
         value: The number; None is not measured.
         unit: Unit of the evidence; empty for none.
+
+    Returns:
+        :data:`ABSENT` for None and what is not finite.
     """
     if value is None or not math.isfinite(value):
         return ABSENT
@@ -253,17 +265,23 @@ def cpus(value: float, decimals: int = 1) -> str:
     Args:
         value: The number.
         decimals: At most, one or more.
+
+    Returns:
+        ``unknown CPUs`` for what is not finite.
     """
     text = f"{value:.{decimals}f}".rstrip("0").removesuffix(".") if math.isfinite(value) else _UNKNOWN
     return f"{text} CPU" if text == "1" else f"{text} CPUs"
 
 
 def of_each_step(ms: float, step_ms: float) -> str:
-    """``20.0 ms of each 50.0 ms step (40 %)``; kernels that overlap may add up to more than the step.
+    """``20.0 ms of each 50.0 ms step (40 %)``.
 
     Args:
         ms: Time per step in ms.
         step_ms: The step time in ms.
+
+    Returns:
+        At most 100 %: kernels that overlap may add up to more than the step.
     """
     return f"{millis(ms)} of each {millis(step_ms)} step ({percent(min(1.0, ms / step_ms))})"
 
@@ -274,6 +292,9 @@ def counted(number: int, noun: str) -> str:
     Args:
         number: How many.
         noun: In the singular.
+
+    Returns:
+        Thousands are separated by commas.
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
@@ -284,11 +305,14 @@ def often(number: int) -> str:
 
 
 def round_number(value: int, *, down: bool = False) -> int:
-    """The next number that people set: 46 -> 50, 420 -> 500; numbers up to ten stay.
+    """The next number that people set: 46 -> 50, 420 -> 500.
 
     Args:
         value: At least 1.
         down: The one before instead.
+
+    Returns:
+        Not below ``value``, with ``down`` not above it; numbers up to ten stay.
     """
     tenth = 10 ** (len(str(value)) - 2) if value > 10 else 1
     candidates = [digits * tenth for digits in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)] if value > 10 else [value]
@@ -324,11 +348,12 @@ _MOST_RUNS = 8
 def numbered(noun: str, numbers: Iterable[int]) -> str:
     """Things by their numbers, neighbours together: ``rank 3``, ``ranks 0 and 8 to 15``.
 
-    Of many only the first: ``ranks 3, 11, 19, 27 and 124 more``.
-
     Args:
         noun: In the singular.
         numbers: At least one.
+
+    Returns:
+        Ascending, each once; of many only the first: ``ranks 3, 11, 19, 27 and 124 more``.
     """
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):

@@ -89,11 +89,14 @@ class Stalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dominant_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> list[tuple[Phase, float]]:
-    """The phases that together hold most of an excess, largest first, each with its share of it.
+    """The phases that together hold most of an excess.
 
     Args:
         excess_ms: Excess per phase.
         named_ratio: Phases are taken until they hold so much.
+
+    Returns:
+        Largest first, each with its ratio of the whole excess; ``loop`` with 0 if no phase has any.
     """
     whole_ms = sum(excess_ms.values())
     found: list[tuple[Phase, float]] = []

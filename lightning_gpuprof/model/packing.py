@@ -78,6 +78,9 @@ def unpack(widths: str, rows: int, data: bytes) -> Iterator[Group]:
         rows: Length of each column.
         data: The packed bytes.
 
+    Yields:
+        The narrowest first; columns in no group are all zero.
+
     Raises:
         ValueError: ``data`` is not what :func:`pack` makes of so many rows in such widths; before the first group.
     """

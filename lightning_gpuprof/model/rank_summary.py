@@ -54,6 +54,9 @@ class StepTable(msgspec.Struct, kw_only=True):
             batch: Numbers of the steps, rising.
             period_ns: Step times.
             phases: Exclusive times in ns; those without any time are left out.
+
+        Returns:
+            Times in whole microseconds, rounded down.
         """
         taken = {phase: column for phase, column in phases.items() if column.any()}
         rows = [np.diff(batch, prepend=0), *(column // 1000 for column in (period_ns, *taken.values()))]
@@ -198,11 +201,14 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def drawn(batch: Ints, limit: int = MAX_STEPS) -> Ints:
-    """Rows of at most ``limit`` of the steps; ranks that never met draw steps of the same numbers.
+    """Draw some of the steps; ranks that never met draw steps of the same numbers.
 
     Args:
         batch: Numbers of the steps, shape (n,).
         limit: How many.
+
+    Returns:
+        Indices into ``batch``, ascending; all of them if there are not more than ``limit``.
     """
     place = batch.astype(np.uint64) * _GOLDEN
     rows = np.arange(len(batch))

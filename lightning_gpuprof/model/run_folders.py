@@ -17,6 +17,9 @@ def sibling(folder: Path, name: str) -> Path:
     Args:
         folder: The log folder.
         name: What ours would be called inside of it.
+
+    Returns:
+        ``<log folder>-<name>``, whether it exists or not.
     """
     return folder.with_name(f"{folder.name}-{name}")
 

@@ -108,6 +108,9 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
         metrics: The run.
         share: Of what happens.
         phase: That it is part of.
+
+    Returns:
+        A ratio of the step time, not below that lower bound.
     """
     outliers = metrics.outliers
     if outliers is None or not outliers.total_ms > 0:

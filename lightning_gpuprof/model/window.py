@@ -84,11 +84,14 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
         return sum(row.host_total_us for row in rows) / 1e3 / max(1, len(self.steps_us))
 
     def pinned_copies(self, least_count: int, least_bytes: float) -> MemorySizeRow | None:
-        """Large copies of pinned memory to the device; None if the window has no such.
+        """Large copies of pinned memory to the device.
 
         Args:
             least_count: As many bytes as so many of the largest.
             least_bytes: Of a copy on average.
+
+        Returns:
+            Their row in the table of sizes; None if the window has no such, or no steps.
         """
         tables = self.analysis.api_tables if self.analysis is not None else None
         for row in tables.cuda_gpu_mem_size_sum if tables is not None and self.steps_us else ():

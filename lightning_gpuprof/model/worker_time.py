@@ -54,6 +54,9 @@ def sampled_rows(rows: Sequence[WorkerUse], least: int = MIN_SAMPLES) -> list[Wo
         rows: All of them.
         least: Samples that each of them needs.
 
+    Returns:
+        In the order given, at least one.
+
     Raises:
         MissingSignal: There is none.
     """
@@ -103,6 +106,9 @@ def worker_threads(rows: Sequence[WorkerUse], least: int = THREAD_SAMPLES) -> Wo
     Args:
         rows: All of them.
         least: Samples that each of them needs.
+
+    Returns:
+        Medians over the workers that were sampled often enough.
 
     Raises:
         MissingSignal: No worker was sampled often enough, or not its threads and CPU times.

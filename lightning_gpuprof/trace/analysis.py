@@ -139,6 +139,9 @@ def first_rows(analysis: TraceAnalysis, rows: int = ROWS) -> TraceAnalysis:
     Args:
         analysis: Of a trace.
         rows: Most rows that a table keeps.
+
+    Returns:
+        A copy; tables in nested parts are cut, too.
     """
     return _cut(analysis, rows)
 

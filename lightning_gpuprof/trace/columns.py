@@ -185,6 +185,9 @@ class ColumnBuilder:
         Args:
             kind: Kind of event.
             type_: Class of the table.
+
+        Returns:
+            In the order in which they were added, times in ns; a negative duration is counted and becomes 0.
         """
         parts = self._parts.pop(kind)
         columns: dict[str, Any] = {}

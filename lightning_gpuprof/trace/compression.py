@@ -60,6 +60,9 @@ def open_json(path: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> It
         path: The file.
         gzip_file: Class that reads gzip; the fastest by default.
 
+    Yields:
+        The JSON's bytes, decompressed, to be read until the end of the ``with``.
+
     Raises:
         OSError: The file cannot be opened.
     """
@@ -76,6 +79,9 @@ def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None
     Args:
         file: Open for reading bytes.
         gzip_file: Reader of gzip; None for the fastest that is installed.
+
+    Yields:
+        The file itself, at its start, if it is not compressed; else what can only be read, from start to end.
     """
     compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     file.seek(0)

@@ -32,6 +32,9 @@ def covered_ns(start_ns: Int64, end_ns: Int64) -> int:
     Args:
         start_ns: Starts of n intervals, in any order.
         end_ns: Their ends.
+
+    Returns:
+        In ns; what several cover counts once. 0 without intervals.
     """
     starts, ends = union(start_ns, end_ns)
     return int((ends - starts).sum())

@@ -49,11 +49,14 @@ class Nesting:
         self.parent[rows[children]] = rows[parent[children]]
 
     def innermost(self, time_ns: Int64, thread: Int32) -> Rows:
-        """The innermost span of a thread at each moment, :data:`ABSENT` if there is none.
+        """The innermost span of a thread at each moment.
 
         Args:
             time_ns: Moments; a span holds its start and not its end.
             thread: The thread to look at, for each moment.
+
+        Returns:
+            A row of the spans for each moment, :data:`ABSENT` if there is none.
         """
         found: Rows = np.full(len(time_ns), ABSENT, np.intp)
         for asked in rows_by(thread):
@@ -133,11 +136,15 @@ def exclusive_ns(start_ns: Int64, end_ns: Int64, parent: Rows) -> Int64:
 
 
 def nested(starts: Int64, ends: Int64) -> tuple[Rows, Int32]:
-    """The span directly around each span of a thread, :data:`ABSENT` if there is none, and how many are around it.
+    """What is around each span of a thread.
 
     Args:
         starts: In order, outer before inner.
         ends: All after their starts.
+
+    Returns:
+        For each span the row of the one directly around it, :data:`ABSENT` if there is none, and how many are around
+        it.
     """
     count = len(starts)
     # begun before, less ended before

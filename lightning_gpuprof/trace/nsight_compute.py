@@ -73,6 +73,9 @@ def by_kernel(names: Iterable[str], measured: Sequence[MeasuredKernel]) -> dict[
     Args:
         names: Of the kernels of a trace.
         measured: What ncu measured.
+
+    Returns:
+        By the trace's name of the kernel; those that ncu did not measure are left out.
     """
     functions = {name: function_of(name) for name in names}
     by_name = {one.name: one for one in measured}
@@ -88,6 +91,9 @@ def with_measured(found: KernelFacts, measured: Mapping[str, MeasuredKernel]) ->
     Args:
         found: The kernels of a trace.
         measured: By name, see :func:`by_kernel`.
+
+    Returns:
+        A copy; ``measured`` is None for kernels that ncu did not measure.
     """
     return replace(found, kernels=tuple(replace(row, measured=measured.get(row.name)) for row in found.kernels))
 

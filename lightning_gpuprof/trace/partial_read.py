@@ -62,6 +62,9 @@ def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, sto
         begin: Offset in the JSON from which on events are taken.
         stop: Offset up to which; None for the end.
 
+    Returns:
+        Without a document if it stopped before the end of the JSON.
+
     Raises:
         msgspec.DecodeError: A piece is not JSON.
         OSError: The file cannot be read; further :data:`GZIP_ERRORS`.
@@ -74,11 +77,14 @@ def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, sto
 
 
 def add_all(pieces: Pieces, *, frames: bool) -> tuple[ColumnBuilder, AnyDocument | None]:
-    """Columns of all pieces, and the document of the last one; None if there was no piece.
+    """Columns of all pieces, and the document of the last one.
 
     Args:
         pieces: Pieces of the JSON.
         frames: Whether calls of Python functions are read.
+
+    Returns:
+        The columns, and the document without its events; None if there was no piece.
     """
     builder = ColumnBuilder(frames=frames)
     decoder = EventDecoder(frames=frames)
@@ -103,12 +109,15 @@ def _gc_paused() -> Iterator[None]:
 
 
 def add(builder: ColumnBuilder, decoder: EventDecoder, text: bytes | bytearray) -> AnyDocument:
-    """Take one piece; returns the document around its events, which are not kept.
+    """Take one piece.
 
     Args:
         builder: Takes the events.
         decoder: Decodes them.
         text: One piece, whole events only.
+
+    Returns:
+        The document around the events, which are not kept in it.
     """
     document = decoder.decode(text)
     try:
@@ -142,7 +151,7 @@ def read_in_two(
     fork: bool = False,
     meanwhile: Callable[[], None] | None = None,
 ) -> PartialRead | None:
-    """Read a file in two processes; None if the second one failed, which says nothing about the file.
+    """Read a file in two processes.
 
     Args:
         path: The file.
@@ -151,6 +160,9 @@ def read_in_two(
         block_bytes: Bytes of JSON in memory at a time, in each process.
         fork: The second process may be a copy of this one, see :meth:`Trace.read`.
         meanwhile: What this process does first, once the other has started.
+
+    Returns:
+        As of the whole file; None if the second process failed, which says nothing about the file.
 
     Raises:
         msgspec.DecodeError: As :func:`read_part`, of the first half, and what else it raises.

@@ -57,11 +57,14 @@ class Spans:
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     def between(self: S, first: int, last: int) -> S:
-        """The rows from the first on and before the last, without a copy.
+        """The rows from the first on and before the last.
 
         Args:
             first: First row.
             last: The row after the last.
+
+        Returns:
+            Its columns are views: nothing is copied.
         """
         return type(self)(**{f.name: getattr(self, f.name)[first:last] for f in fields(self)})
 
@@ -154,6 +157,9 @@ def joined(kind: type[S], parts: Sequence[Spans]) -> S:
     Args:
         kind: Class of the tables.
         parts: Tables with its columns.
+
+    Returns:
+        The columns of a single part are shared with it; without parts they are empty.
     """
     columns: dict[str, Any] = {}
     for field in fields(kind):
@@ -225,11 +231,14 @@ def summed(label: Rows | Int32 | Int64, values: Int64 | Float64, count: int) -> 
 
 
 def ratio(part: float, whole: float | None) -> float | None:
-    """A share, None where there is no whole.
+    """The share of a part in a whole.
 
     Args:
         part: In the unit of the whole.
         whole: 0 or None where there is none.
+
+    Returns:
+        ``part / whole``; None where there is no whole.
     """
     return part / whole if whole else None
 

@@ -29,12 +29,15 @@ class Times(NamedTuple):
 
 
 def times_of(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = True) -> Times:
-    """Times of a piece; numbers stay what they are, other things become whole nanoseconds.
+    """Times of a piece, all of one kind.
 
     Args:
         values_us: Times as the file has them, in µs.
         most: Largest allowed distance from 0, ns.
         exact: Whether a float that cannot hold its time is refused.
+
+    Returns:
+        As many as were given: µs as they are, or whole nanoseconds for all if some are no plain numbers.
 
     Raises:
         InexactTimesError: A float cannot hold its time to the nanosecond, and ``exact``.

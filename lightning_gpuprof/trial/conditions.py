@@ -39,11 +39,15 @@ def settings_of(trainer: Any) -> dict[str, Value]:
 
 
 def differences(then: Mapping[str, Value], now: Mapping[str, Value]) -> list[str]:
-    """What is not the same, as ``num_workers was 0 and is 4 now``; a fact that only one has is no difference.
+    """What is not the same.
 
     Args:
         then: Settings of a run.
         now: Settings of the program.
+
+    Returns:
+        ``num_workers was 0 and is 4 now`` for each, in the order of ``then``; a fact that only one has is no
+        difference.
     """
     return [
         f"{name.partition('.')[2]} was {then[name]} and is {now[name]} now"

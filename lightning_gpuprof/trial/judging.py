@@ -106,11 +106,14 @@ def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
 
 
 def mean_step_ms(blocks: Iterable[Block], arm: str) -> float | None:
-    """Mean step of an arm over all its blocks in ms; None if it has none.
+    """Mean step of an arm over all its blocks in ms.
 
     Args:
         blocks: Measured blocks of steps, of all arms.
         arm: Name of the arm.
+
+    Returns:
+        Over steps, not over blocks; None if it has none.
     """
     own = [block for block in blocks if block.arm == arm]
     steps = sum(block.steps for block in own)
@@ -118,11 +121,14 @@ def mean_step_ms(blocks: Iterable[Block], arm: str) -> float | None:
 
 
 def faster_arms(blocks: Sequence[Block], arms: Iterable[str]) -> list[str]:
-    """The arms that are faster, the fastest first.
+    """The arms that are faster than the base.
 
     Args:
         blocks: Measured blocks of steps, of all arms and of the base.
         arms: Names of the arms to judge.
+
+    Returns:
+        Names, the fastest first; without arms that cannot be judged.
     """
     found: Mapping[str, Paired | None] = {arm: paired(blocks, arm) for arm in arms}
     faster = {arm: one.speedup for arm, one in found.items() if one is not None and one.outcome == "faster"}

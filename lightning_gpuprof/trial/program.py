@@ -75,6 +75,9 @@ def run(
         on_event: Told of each event as it comes.
         environ: The program's environment.
 
+    Returns:
+        What it left, also if it failed or hung.
+
     Raises:
         TrialError: The command cannot be run.
         KeyboardInterrupt: Ctrl-C, or a signal to end; the program has ended then.
@@ -214,6 +217,9 @@ def renumber_rounds(events: Sequence[Event], before: Sequence[Event]) -> list[Ev
     Args:
         events: Of that run.
         before: Of the first.
+
+    Returns:
+        In the same order; events without a round are as they were.
     """
     first = 1 + max((event.round for event in before if isinstance(event, (Trying, Block))), default=-1)
     return [
@@ -228,6 +234,9 @@ def death_notice(ended: Ended, command: Sequence[str]) -> str:
     Args:
         ended: What it left.
         command: Its words.
+
+    Returns:
+        A sentence without its full stop; in new lines, where it hung or the last lines of its output.
     """
     if ended.is_late:
         how = "hung"
@@ -275,11 +284,14 @@ def _other_python(command: Sequence[str]) -> str:
 
 
 def failure_reason(ended: Ended, command: Sequence[str]) -> str:
-    """Why a program gave nothing that could be judged, and the way out; empty if it did.
+    """Why a program gave nothing that could be judged, and the way out.
 
     Args:
         ended: What it left.
         command: Its words.
+
+    Returns:
+        One line or several; empty if its trial started.
     """
     what = " ".join(command)
     if refusal := _refusal(ended):

@@ -226,6 +226,9 @@ def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:
         combined: As it is; not touched.
         arguments: Of ``DataLoader``.
 
+    Returns:
+        A copy that nobody iterates yet; datasets, and loaders that are no DataLoaders, are shared.
+
     Raises:
         TrialError: An argument cannot be changed on a copy, the values exclude each other, or none is a DataLoader.
     """

@@ -123,6 +123,9 @@ def switched(arm: Arm, trainer: Any) -> Switched:
         arm: It.
         trainer: In the middle of a fit.
 
+    Returns:
+        Nothing of it is set yet.
+
     Raises:
         TrialError: A change has no switch; why not.
     """

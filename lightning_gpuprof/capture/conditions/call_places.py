@@ -63,11 +63,14 @@ class StageCall:
         return self.call.func.value if isinstance(self.call.func, ast.Attribute) else None
 
     def argument(self, keyword: str, position: int) -> ast.expr | None:
-        """What it is given. None: nothing, or what that is cannot be seen in the call.
+        """What it is given.
 
         Args:
             keyword: Its name.
             position: Its place among those without a name, from 0.
+
+        Returns:
+            The expression; None: nothing, or what that is cannot be seen in the call.
         """
         named = next((one.value for one in self.call.keywords if one.arg == keyword), None)
         placed = self.call.args[: position + 1]
@@ -244,13 +247,15 @@ def _value(binding: ast.AST) -> ast.expr | None:
 def only_call(owner: type, method: str, name: str) -> Place | None:
     """The call by its name in a method, and in those of the same class that it uses.
 
-    Compiled code says which names it uses, so that only the lines of the call itself are read. None: there is no such
-    call in the user's code, or more than one.
+    Compiled code says which names it uses, so that only the lines of the call itself are read.
 
     Args:
         owner: The class; those that it derives from are searched, too.
         method: Is searched first.
         name: Of what is called.
+
+    Returns:
+        Where it is; None: there is no such call in the user's code, or more than one.
     """
     codes = list(_reached(owner, method))
     found = {(code.co_filename, line): calls for code in codes for line, calls in _calls(code, name)}

@@ -36,13 +36,16 @@ READERS: dict[str, Reader] = {
 def collect(
     trainer: pl.Trainer, module: pl.LightningModule, loaders: object, around: Surroundings | None = None
 ) -> dict[str, Value]:
-    """Everything known when training starts. A fact that cannot be read is absent; CUDA is not started for any.
+    """Everything known when training starts; CUDA is not started for any of it.
 
     Args:
         trainer: After its dataloaders were set up.
         module: The model.
         loaders: One iterable, or a collection of them, that the steps are fed from.
         around: The machine; None: this one.
+
+    Returns:
+        Dotted name (``loader.num_workers``) → value; a fact that cannot be read is absent.
     """
     return read(READERS, Subject(trainer, module, loaders, around or _this_machine()))
 

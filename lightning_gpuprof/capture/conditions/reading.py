@@ -57,11 +57,14 @@ Reader: TypeAlias = Callable[[Subject], object]
 
 
 def read(facts: Mapping[str, Reader], subject: Subject) -> dict[str, Value]:
-    """All facts that are there.
+    """Read the facts that are there.
 
     Args:
         facts: How to read each.
         subject: What to read.
+
+    Returns:
+        Fact → value as by :func:`plain`, in the order of ``facts``; without those that are None or cannot be read.
     """
     found: dict[str, Value] = {}
     for name, reader in facts.items():

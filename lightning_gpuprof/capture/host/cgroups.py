@@ -26,11 +26,13 @@ class Groups:
     def find(cls, cgroup_root: Path, proc_root: Path) -> Groups:
         """From ``/proc/self/cgroup``.
 
-        Without a line for it the group is unknown, but a container's own root still shows its limits.
-
         Args:
             cgroup_root: Where control groups are mounted, as ``/sys/fs/cgroup``.
             proc_root: Where the processes are, as ``/proc``.
+
+        Returns:
+            Without a line for it, a group is the root alone: which one it is is not known, but a container's own root
+            still shows its limits.
         """
         unified = cpu = memory = PurePosixPath("/")
         try:

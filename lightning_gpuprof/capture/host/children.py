@@ -117,12 +117,16 @@ class Children:
         """Why something of the children cannot be read; empty if all can."""
 
     def sample(self, t_ns: int, ended_s: float = 0.0) -> dict[str, dict[str, float]]:
-        """Values by subject: ``workers``, ``worker0``, …, ``children``; none if children cannot be found.
+        """Look at all children once.
 
         Args:
             t_ns: When.
             ended_s: CPU time of children that have ended and were waited for: what they used after their last sample is
                 only seen there.
+
+        Returns:
+            Name with its unit → value, by subject: ``workers``, ``worker0``, …, ``children``; rates from the second
+            sample on, single workers not in each sample of a long run. Empty if children cannot be found.
         """
         elapsed_s = None if self._last_ns is None or t_ns <= self._last_ns else (t_ns - self._last_ns) / 1e9
         self._last_ns = t_ns

@@ -32,6 +32,10 @@ def cpu_times(text: bytes, among: Collection[int] | None = None) -> CpuTimes:
         text: The file.
         among: Numbers of the CPUs that count; None: all.
 
+    Returns:
+        Of all CPUs, times are the kernel's own sums, which know those that went offline; ``cpus`` counts those that are
+        online.
+
     Raises:
         ValueError: It is not of the form that is documented.
     """

@@ -18,6 +18,9 @@ def read(path: str, *, records: bool = False) -> bytes:
         path: The file.
         records: The kernel gives it in whole records of up to a page: a short answer is not the end.
 
+    Returns:
+        Its bytes as they are, of a longer file only the beginning.
+
     Raises:
         OSError: It is not there, may not be read, or its process has just ended.
     """
@@ -35,11 +38,14 @@ def read(path: str, *, records: bool = False) -> bytes:
 
 
 def read_if_there(path: str, *, records: bool = False) -> bytes | None:
-    """The whole file, or None if it cannot be read.
+    """The whole file, if it can be read.
 
     Args:
         path: The file.
         records: The kernel gives it in whole records of up to a page: a short answer is not the end.
+
+    Returns:
+        As :func:`read`; None if it cannot be read.
     """
     try:
         return read(path, records=records)
@@ -75,21 +81,27 @@ class Growth:
         self._last: tuple[int, Mapping[str, float]] = (0, {})
 
     def since(self, counters: Mapping[str, float], t_ns: int) -> dict[str, float]:
-        """By how much each has grown; empty at the first reading.
+        """By how much each has grown.
 
         Args:
             counters: Name → value now.
             t_ns: When they were read.
+
+        Returns:
+            By name, 0 or more; without counters that are new or have become smaller, so empty at the first reading.
         """
         (_, before), self._last = self._last, (t_ns, counters)
         return {name: n - before[name] for name, n in counters.items() if name in before and n >= before[name]}
 
     def per_s(self, counters: Mapping[str, float], t_ns: int) -> dict[str, float]:
-        """As :meth:`since`, per second; empty also where no time has passed.
+        """As :meth:`since`, per second.
 
         Args:
             counters: Name → value now.
             t_ns: When they were read.
+
+        Returns:
+            By name; empty at the first reading, and where no time has passed.
         """
         elapsed_s = (t_ns - self._last[0]) / 1e9
         grown = self.since(counters, t_ns)

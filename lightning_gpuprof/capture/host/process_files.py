@@ -55,6 +55,10 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
         io_wait: Whether the kernel keeps the time that processes wait for disks (``kernel.task_delayacct``, off by
             default from Linux 5.14 on); else its counter is always 0, which is not a measurement.
 
+    Returns:
+        Counters are totals since its start, under the names of their rates: ``cpu_user_cpus`` in seconds. What may not
+        be read is absent.
+
     Raises:
         OSError: The process has ended, or may not be read.
         ValueError: ``stat`` is not of the form that is documented.
@@ -145,6 +149,9 @@ def proportional_bytes(folder: str, rss_bytes: float, *, own: bool = False) -> d
         folder: ``/proc/<pid>``.
         rss_bytes: Its resident memory.
         own: It is the main process.
+
+    Returns:
+        ``pss_bytes`` and ``uss_bytes``, as far as the kernel has them; empty for a process that is too large.
 
     Raises:
         OSError: The process has ended, or may not be read.

@@ -25,6 +25,9 @@ def descendants(pid: int, proc_root: Path = Path("/proc"), without: Collection[i
         without: Children that are left out with all below them: other ranks, which Lightning's launcher starts from
             the first.
 
+    Returns:
+        Without the process itself; empty also if it has ended.
+
     Raises:
         OSError: The process table cannot be read.
     """

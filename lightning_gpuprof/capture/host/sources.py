@@ -85,6 +85,9 @@ def examine(roots: Roots, environ: Mapping[str, str]) -> HostSources:
     Args:
         roots: Where the kernel's files are mounted.
         environ: The environment; only whether names are in it counts.
+
+    Returns:
+        Limits in CPUs and bytes; None where there is none, or where it cannot be read.
     """
     proc = str(roots.proc)
     own = f"{proc}/{own_pid(roots.proc)}"
@@ -126,11 +129,14 @@ def _hidepid(mountinfo: bytes) -> str:
 
 
 def container(roots: Roots, environ: Mapping[str, str]) -> str:
-    """``docker``, ``podman``, ``kubernetes``, ``apptainer``, ``lxc``, …; empty if none is recognised.
+    """The kind of container around this process.
 
     Args:
         roots: Where the kernel's files are mounted.
         environ: The environment; only whether names are in it counts.
+
+    Returns:
+        ``docker``, ``podman``, ``kubernetes``, ``apptainer``, ``lxc``, …; empty if none is recognised.
     """
     if "KUBERNETES_SERVICE_HOST" in environ:
         return "kubernetes"

@@ -32,6 +32,10 @@ def thread_kind(thread: int, pid: int, name: str, python_name: str | None) -> st
         pid: The process's.
         name: As the system has it.
         python_name: As Python has it; None for a thread that Python did not start.
+
+    Returns:
+        One of the kinds of :class:`ThreadGroups`; ``native`` for one that Python did not start and whose name shows no
+        other.
     """
     if thread == pid:
         return "main"

@@ -164,11 +164,15 @@ def rows_of(batch: object) -> Rows:
 
 
 def shapes_of(batch: object, at_ns: int) -> Shapes | None:
-    """The shapes of a batch's tensors; None where it has none.
+    """The shapes of a batch's tensors.
 
     Args:
         batch: As the DataLoader hands it over.
         at_ns: When it did, by the run's clock.
+
+    Returns:
+        The text has the first :data:`MAX_SHAPES` of them, the elements are of all; nested tensors are left out. None
+        where there are no others.
     """
     found = [tuple(map(int, tensor.shape)) for _, tensor in _tensors(batch) if not tensor.is_nested]
     if not found:

@@ -104,11 +104,14 @@ class SlotWriter:
         self._places: dict[tuple[int, bytes], int] = {}
 
     def part(self, kind: int, name: str) -> int:
-        """The place of a named part; those that find no place any more share the last.
+        """The place of a named part, taken at its first use.
 
         Args:
             kind: Transform or region.
             name: Its name, of which the last bytes are kept.
+
+        Returns:
+            From 0, below :data:`MAX_PARTS`; parts that find no place any more share the last.
         """
         text = _name_bytes(name)
         place = self._places.get((kind, text))
@@ -239,6 +242,9 @@ class Table:
         Args:
             count: Workers.
             folders: Where the file may be; the first that can be written. Else the folder for temporary files.
+
+        Returns:
+            Its slots are all zeros; the file is there until :meth:`remove_file`.
 
         Raises:
             OSError: No file can be made.

@@ -48,6 +48,9 @@ def ending_actions(strategy: str, module: str, *, manual: bool) -> dict[MemoryPh
         strategy: Class of the strategy.
         module: Class of the LightningModule.
         manual: Manual optimization is in use: only hooks show a backward, and nothing shows clearing gradients.
+
+    Returns:
+        In the order of a step, without ``step``; with manual optimization without ``zero_grad``, too.
     """
     found: dict[MemoryPhase, str] = {
         "h2d": f"[Strategy]{strategy}.batch_to_device",

@@ -72,6 +72,9 @@ def count(
         holders: Those of :data:`HOLDERS` that are counted.
         polite: Offer the interpreter to other threads now and then.
 
+    Returns:
+        Bytes of whole storages; one that several tensors share counts once, for the first holder.
+
     Raises:
         RuntimeError: A tensor without what others have, or a dictionary that changed while it was read.
     """

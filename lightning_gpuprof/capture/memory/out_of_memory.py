@@ -63,11 +63,14 @@ def first_line(message: str) -> str:
 
 
 def phase_and_place(trace: TracebackType | None, site_of: Callable[[FrameType, int], str | None]) -> tuple[str, str]:
-    """The phase that an exception was raised in, and the innermost line of the user's code; empty if unknown.
+    """The phase that an exception was raised in, and the innermost line of the user's code.
 
     Args:
         trace: The exception's, which is only walked.
         site_of: Names a frame and line of the user's code; None for a library's.
+
+    Returns:
+        The phase, and the line as ``site_of`` names it; each is empty if unknown.
     """
     phase, place = "", ""
     while trace is not None:

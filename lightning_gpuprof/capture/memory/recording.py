@@ -96,11 +96,14 @@ class MemoryRecording:
             self._edges.end_step()
 
     def begin_step(self, batch: int, *, tracing: bool) -> bool:
-        """A step begins; returns whether the next boundary is to be reported.
+        """A step begins.
 
         Args:
             batch: Number of the step.
             tracing: A trace window is open, which is when a history is recorded and nothing is sampled.
+
+        Returns:
+            Whether the next boundary is to be reported, as it always is while a history is recorded.
         """
         with self._fence.around(PART):
             self.sampler.between_steps()

@@ -40,13 +40,15 @@ def replay(
 ) -> Replayed:
     """Replay the allocations of one device; up to the last out-of-memory, if there is one.
 
-    Bytes are as requested, which is up to 512 bytes a piece below what the allocator counts.
-
     Args:
         snapshot: With ``segments`` and ``device_traces``.
         device: Its number.
         place_of: Names the place of a stack, innermost frame first.
         marks: Unix time in ns and phase of each phase's end, in order.
+
+    Returns:
+        Bytes as requested, which is up to 512 bytes a piece below what the allocator counts; 0 and empty without
+        events.
     """
     traces = snapshot.get("device_traces") or ()
     events = list(traces[device]) if 0 <= device < len(traces) else []
@@ -79,11 +81,14 @@ def replay(
 
 
 def free_pieces(snapshot: Mapping[str, Any], device: int) -> tuple[int, int, int]:
-    """Reserved memory of a device that no tensor holds: total and largest piece in bytes, and pieces.
+    """Reserved memory of a device that no tensor holds.
 
     Args:
         snapshot: As ``torch.cuda.memory._snapshot`` gives it.
         device: Index of the device.
+
+    Returns:
+        Total and largest piece in bytes, and number of pieces; 0 if there are none.
     """
     sizes = [
         int(block.get("size", 0))
@@ -96,11 +101,14 @@ def free_pieces(snapshot: Mapping[str, Any], device: int) -> tuple[int, int, int
 
 
 def held_pieces(snapshot: Mapping[str, Any], device: int) -> tuple[HeldPieces, ...]:
-    """What is allocated on a device by size, most memory first.
+    """What is allocated on a device by size.
 
     Args:
         snapshot: Of the allocator, also one without a history.
         device: Its index.
+
+    Returns:
+        The :data:`MOST_SIZES` sizes that hold most memory, most first; sizes as requested.
     """
     counts = Counter(_held_at_end(snapshot, device).values())
     largest = sorted(counts.items(), key=lambda item: -item[0] * item[1])[:MOST_SIZES]

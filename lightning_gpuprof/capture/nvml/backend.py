@@ -146,11 +146,15 @@ class NvmlBackend(Protocol):
         """
 
     def read(self, device: NvmlDevice, query: Query) -> Answer:
-        """The values of :data:`VALUES` for a query, in their units.
+        """Ask the driver one question.
 
         Args:
             device: Which GPU.
             query: What to ask.
+
+        Returns:
+            The values of :data:`VALUES` for the query, in that order and in the units of their names; None for what is
+            not known, empty if there are none yet.
 
         Raises:
             UnsupportedError: There will never be an answer.

@@ -83,6 +83,9 @@ def uint(raw: int, bits: int = 32) -> float:
         raw: What NVML wrote; all bits set is its "value not available".
         bits: Width of the answer's type.
 
+    Returns:
+        In NVML's unit.
+
     Raises:
         UnsupportedError: The value is not available.
     """

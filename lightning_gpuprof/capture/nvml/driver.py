@@ -65,6 +65,9 @@ class PynvmlBackend:
         Args:
             device: Which GPU.
             query: What to ask.
+
+        Returns:
+            As :meth:`NvmlBackend.read`.
         """
         answer: Answer = getattr(self, f"_read_{query}")(device)
         return answer

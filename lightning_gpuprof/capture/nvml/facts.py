@@ -23,11 +23,14 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "excl
 
 
 def read(calls: Calls, device: NvmlDevice) -> Facts:
-    """Everything that this GPU and driver answer; the rest is left out.
+    """Everything that this GPU and driver answer.
 
     Args:
         calls: The driver's functions.
         device: Which GPU.
+
+    Returns:
+        Name (``driver_version``) → value; what is not answered is left out.
 
     Raises:
         GpuLostError: The GPU is gone.
@@ -55,6 +58,9 @@ def memory_info(calls: Calls, handle: object) -> Any:
         calls: The driver's functions.
         handle: The driver's handle of a GPU.
 
+    Returns:
+        In bytes; where version 2 is unknown, ``used`` holds what the driver reserves, too.
+
     Raises:
         UnsupportedError: This version of ``pynvml`` does not know the function.
     """
@@ -68,11 +74,17 @@ def memory_info(calls: Calls, handle: object) -> Any:
 
 
 def active_links(calls: Calls, handle: object) -> list[int]:
-    """Numbers of the NVLinks that are up; raises ``UnsupportedError`` for a GPU without NVLink.
+    """Numbers of the NVLinks that are up.
 
     Args:
         calls: The driver's functions.
         handle: The driver's handle of a GPU.
+
+    Returns:
+        Ascending, from 0; empty if none is up.
+
+    Raises:
+        UnsupportedError: The GPU has no NVLink.
     """
     links: list[int] = []
     for link in range(getattr(calls.nvml, "NVML_NVLINK_MAX_LINKS", 18)):

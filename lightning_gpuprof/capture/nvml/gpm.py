@@ -23,11 +23,14 @@ METRICS: dict[str, tuple[int, float]] = {
 
 
 def unavailable_reason(calls: Calls, device: NvmlDevice) -> str:
-    """Why a GPU has no such counters; empty if it has.
+    """Why a GPU has no such counters.
 
     Args:
         calls: The driver's functions.
         device: Which GPU.
+
+    Returns:
+        As NVML words it; empty if the GPU has them.
 
     Raises:
         GpuLostError: The GPU is gone.

@@ -74,6 +74,9 @@ def summary(compute: Sequence[GpuProcess], graphics: Sequence[GpuProcess] | None
         compute: Processes with a compute context.
         graphics: Processes with a graphics context; None if the driver does not say.
         family: Who we are.
+
+    Returns:
+        In the order of :data:`VALUES`, memory in bytes; None for what is not known.
     """
     memory = {process.pid: process.memory_bytes for process in (*(graphics or ()), *compute)}
     own = {pid for pid in memory if family.holds(pid)}

@@ -29,6 +29,9 @@ def select_devices(devices: Sequence[NvmlDevice], uuids: Sequence[str] | None, e
             the first that does not exist, and none at all if one is named twice, as CUDA reads it: CUDA programming
             guide, "CUDA environment variables"; MIG user guide, "Device names"; torch's ``_parse_visible_devices``) and
             ``CUDA_DEVICE_ORDER``.
+
+    Returns:
+        In CUDA's order; what was not found is in ``problems``.
     """
     if uuids:
         return _select_by_uuid(devices, uuids)

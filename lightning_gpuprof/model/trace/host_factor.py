@@ -38,11 +38,14 @@ def host_factor(operators: Sequence[Change]) -> float | None:
 
 
 def beyond_factor(change: Change, ratio: float | None) -> Status:
-    """The status of an operator beside what all of them changed: ``same`` for what lies between 1 and that.
+    """The status of an operator beside what all of them changed.
 
     Args:
         change: Host time before and after, with its status by itself.
         ratio: Of all operators; None if they did not change throughout.
+
+    Returns:
+        ``same`` for what lies between 1 and that, up to :data:`PROPORTION_RATIO` beyond it; else the operator's own.
     """
     if ratio is None or change.status not in ("slower", "faster") or change.before_us <= 0:
         return change.status
@@ -59,6 +62,9 @@ def factor_sentence(ratio: float, side: str) -> str:
     Args:
         ratio: Of all operators.
         side: What to call the later one of the two.
+
+    Returns:
+        It begins in lower case and has no full stop.
     """
     what = "slower" if ratio > 1 else "faster"
     return (

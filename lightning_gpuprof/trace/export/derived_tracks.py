@@ -59,6 +59,9 @@ def device_name(linked: LinkedTrace, device: int) -> str:
     Args:
         linked: The trace.
         device: A key of :attr:`LinkedTrace.device_rows`.
+
+    Returns:
+        ``GPU 0`` for a number, else the trace's own name; ``device`` if that is empty.
     """
     name = linked.trace.devices[device]
     return f"GPU {name}" if name.isdecimal() else name or "device"

@@ -33,6 +33,9 @@ def folded_stacks(linked: LinkedTrace, *, weight: Weight) -> Iterator[str]:
             ranges and operators where no calls were recorded. ``device``: a root for each device, then the thread and
             stack that launched the work, then the work with its duration. Work that runs beside other work counts in
             full.
+
+    Yields:
+        One line at a time, without its end.
     """
     host = HostStacks(linked)
     if weight == "host":

@@ -42,6 +42,9 @@ class Stacks:
             parent: The stack around each span.
             root: The root of that stack.
             name: A number for the span's name.
+
+        Returns:
+            The number of the new stack of each span.
         """
         width = int(name.max(initial=0)) + 1
         pairs, first, found = np.unique(parent * width + name, return_index=True, return_inverse=True)

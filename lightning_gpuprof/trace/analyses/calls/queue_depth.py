@@ -30,6 +30,9 @@ def queue_depth(entered_ns: Int64, left_ns: Int64, window_ns: tuple[int, int], p
         left_ns: When each was done, not before it was launched and not after the window.
         window_ns: Start and end of the time that is looked at.
         points: Most stretches of the series; 0 for none.
+
+    Returns:
+        Depths in GPU operations; 0 throughout for a window without length, no series for 0 points.
     """
     start_ns, end_ns = window_ns
     length_ns = end_ns - start_ns

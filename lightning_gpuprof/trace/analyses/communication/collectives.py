@@ -83,6 +83,9 @@ def bus_factor(kind: CollectiveKind, group_size: int) -> float:
     Args:
         kind: Kind of collective.
         group_size: Ranks in the group.
+
+    Returns:
+        A ratio from 0 to below 2; 1 for a broadcast and other kinds that it does not correct.
     """
     if kind == "all_reduce":
         return 2 * (group_size - 1) / group_size

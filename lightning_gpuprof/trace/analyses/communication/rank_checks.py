@@ -16,11 +16,14 @@ def named(windows: Sequence[RankWindow]) -> bool:
 
 
 def ranks_of(windows: Sequence[RankWindow], names: Sequence[str]) -> list[int]:
-    """The ranks of the traces; their numbers in the order given if none names its rank.
+    """The ranks of the traces.
 
     Args:
         windows: One of each rank.
         names: Names of their files, for errors.
+
+    Returns:
+        One for each trace, in the order given; numbered from 0 if none names its rank.
 
     Raises:
         TraceError: Fewer than two traces, a rank twice, traces of jobs of different sizes, or ranks that only some of
@@ -59,7 +62,7 @@ def rank_caveats(
     agree: bool | None,
     times: Sequence[RankTimes],
 ) -> tuple[str, ...]:
-    """What is missing and what to mind when the ranks are compared, in sentences.
+    """What is missing and what to mind when the ranks are compared.
 
     Args:
         windows: One of each rank.
@@ -69,6 +72,9 @@ def rank_caveats(
         world_size: Ranks of the job; None is not known.
         agree: Whether the clocks agree; None is not known.
         times: Times of each rank.
+
+    Returns:
+        Sentences; empty if there is nothing to mind.
     """
     notes = []
     waiting_us = sum(rank.waiting_us for rank in times)

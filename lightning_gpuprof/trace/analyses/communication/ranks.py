@@ -33,6 +33,10 @@ def compare_ranks(windows: Sequence[RankWindow], *, names: Sequence[str] | None 
         windows: One for each rank, in any order; not all ranks of the job need be there.
         names: What to call the traces, e.g. their files.
 
+    Returns:
+        Ranks ascending, whatever the order given; times in microseconds, of single collectives at most
+        :data:`MAX_ROWS`.
+
     Raises:
         TraceError: Fewer than two traces, a rank twice, traces of jobs of different sizes, or ranks that only some of
             the traces name.

@@ -37,6 +37,10 @@ def differences_of(
         before: The trace to compare with.
         after: The trace to judge.
         names: What to call the two, e.g. their files.
+
+    Returns:
+        Microseconds per step if both traces have steps, else of the window; :data:`MAX_ROWS` kernels and operators at
+        most.
     """
     unit: Unit = "step" if len(before.steps) and len(after.steps) else "window"
     old, new = PerStep(linked=before, unit=unit), PerStep(linked=after, unit=unit)

@@ -50,6 +50,9 @@ def ceilings_of(trace: Trace, device: int | None, measured: MeasuredCeilings | N
         trace: The trace.
         device: Index into :attr:`Trace.devices`; None if there is no device.
         measured: On a device of the same kind; None if nobody did.
+
+    Returns:
+        FLOP/s by type, and bytes/s; empty and None where the device is in no table, or was not measured.
     """
     name = None if device is None else trace.product_of(device)
     peaks = peaks_of(name) if name else None

@@ -33,6 +33,9 @@ def problems_of(
         lost_kernels: Launches without a kernel, other than the last ones.
         shared_ids: Calls with device work whose correlation id another call has, too.
         steps: What does not fit in the steps.
+
+    Yields:
+        Sentences, those on the file itself first; none if nothing is doubtful.
     """
     work, lost, launches = health.device_work, health.work_launch_lost, health.kernel_launches
     yield from _file_problems(trace)
@@ -104,6 +107,9 @@ def notes_of(health: Health, *, launches_at_end: int) -> Iterator[str]:
     Args:
         health: What was counted.
         launches_at_end: The last launches, whose kernels were not recorded.
+
+    Yields:
+        Sentences; none if there is nothing to know.
     """
     work, before, spent_us = health.device_work, health.work_launched_before, health.profiler_overhead_us
     recorded = not (health.host_window_us is None and health.device_window_us is None)

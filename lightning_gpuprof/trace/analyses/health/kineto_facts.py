@@ -30,6 +30,9 @@ def facts_of_file(path: Path, *, fork: bool = False) -> KinetoFacts:
     Args:
         path: The file.
         fork: See :meth:`Trace.read`.
+
+    Returns:
+        As :func:`kineto_facts`; digest and size are of the file as it is, compressed or not.
     """
     linked = LinkedTrace(Trace.read(path, frames=False, fork=fork))
     digest = hashlib.sha256()
@@ -47,6 +50,9 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
         linked: The trace.
         sha256: Of the file.
         bytes_file: Size of the file as it is.
+
+    Returns:
+        All times in microseconds; None and empty where the trace has nothing of the kind.
     """
     trace, work = linked.trace, linked.work
     kernel_ns = _by_name(linked, trace.kernel)

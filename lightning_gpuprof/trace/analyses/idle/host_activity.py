@@ -49,6 +49,9 @@ class HostActivity:
         Args:
             cause: A cause that spans show.
             threads: Numbers of the threads.
+
+        Returns:
+            Disjoint stretches in order of time; none where no span shows the cause.
         """
         coverage = self._coverage(cause, self._cause_spans[cause], threads)
         if cause != "profiler":

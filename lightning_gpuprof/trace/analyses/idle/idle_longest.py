@@ -17,13 +17,16 @@ from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, jo
 
 
 def longest_gaps(linked: LinkedTrace, gaps: Gaps, pieces: IdlePieces, limit: int) -> tuple[IdleGap, ...]:
-    """List the longest gaps, longest first.
+    """List the longest gaps.
 
     Args:
         linked: The trace.
         gaps: All gaps of one device.
         pieces: Why they are there.
         limit: Most gaps that are listed.
+
+    Returns:
+        Longest first, of equally long ones the earlier; times in µs, from the start of the device's window.
     """
     chosen = np.lexsort((gaps.start_ns, -gaps.duration_ns))[:limit]
     if not len(chosen):

@@ -73,6 +73,9 @@ def idle_pieces(linked: LinkedTrace, gaps: Gaps) -> IdlePieces:
     Args:
         linked: The trace.
         gaps: All gaps of one device, or some of them.
+
+    Returns:
+        In the order of the gaps, then of time; the pieces of a gap are together as long as it.
     """
     activity, steps = host_activity(linked), linked.steps
     bounds = np.unique(np.concatenate((steps.start_ns, steps.end_ns)))

@@ -114,6 +114,9 @@ def statistics_of(values: Int64, groups: Groups) -> Statistics:
     Args:
         values: One whole number, 0 or more, for each row.
         groups: The groups of the rows.
+
+    Returns:
+        In the order of the groups and the unit of the values; empty columns without groups.
     """
     count = groups.counts
     if not len(groups):
@@ -163,10 +166,13 @@ def rows_of(kind: Callable[..., T], **columns: npt.NDArray[Any] | Sequence[objec
 
 
 def shares(values: Int64, whole: float | None) -> list[float | None]:
-    """Each value's share of a whole, None for each where there is no whole.
+    """Each value's share of a whole.
 
     Args:
         values: In the unit of the whole.
         whole: 0 or None where there is none.
+
+    Returns:
+        A ratio for each value, in their order; None for each where there is no whole.
     """
     return [ratio(value, whole) for value in values.tolist()]

@@ -57,12 +57,15 @@ class ModulePaths:
         return tuple(self._parents)
 
     def at(self, time_ns: Int64, thread: Int32, *, since_ns: Int64 | None = None) -> Rows:
-        """The path of the innermost module that was being called at each moment, else :data:`ABSENT`.
+        """The path of the innermost module that was being called at each moment.
 
         Args:
             time_ns: n moments.
             thread: Number of the thread at each.
             since_ns: Calls that began before these n moments do not count.
+
+        Returns:
+            n indices into :attr:`names`, :data:`ABSENT` where no module was being called.
         """
         call = self._nesting.innermost(time_ns, thread)
         if since_ns is not None:

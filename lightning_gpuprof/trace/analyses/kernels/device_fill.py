@@ -83,6 +83,9 @@ def kernel_fill(linked: LinkedTrace, shapes: LaunchShapes) -> KernelFill:
     Args:
         linked: The trace.
         shapes: The launches of its kernels.
+
+    Returns:
+        Columns with one value for each row of :attr:`Trace.kernel`; NaN, and 0 blocks, where it is not known.
     """
     multiprocessors = {device: _multiprocessors(linked, shapes, device) for device in set(shapes.devices)}
     fills = [
@@ -171,6 +174,9 @@ def filled_window_ns(linked: LinkedTrace, fill: KernelFill) -> float:
     Args:
         linked: The trace.
         fill: The fill of its kernels; one that is not known counts as empty.
+
+    Returns:
+        In ns, summed over all devices.
     """
     kernel = linked.trace.kernel
     filled_ns = 0.0

@@ -42,6 +42,9 @@ def small_kernels(linked: LinkedTrace, gap_ns: Int64) -> SmallKernels:
     Args:
         linked: The trace.
         gap_ns: Of each kernel, see :func:`launch_gaps_ns`.
+
+    Returns:
+        Of all devices together; ratios are None without kernels.
     """
     kernel, runtime = linked.trace.kernel, linked.trace.runtime
     duration_ns = kernel.duration_ns

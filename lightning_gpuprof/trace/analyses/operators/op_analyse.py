@@ -66,6 +66,9 @@ def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: i
         names: Of operators.
         window: Which of the windows that have a trace, counted as Python's sequences are.
 
+    Returns:
+        An array with one object for each of its entries, in the same order.
+
     Raises:
         TraceError: There is no such trace, or it cannot be read.
         ArgumentError: No operator has one of the names.

@@ -35,6 +35,9 @@ def grouped(linked: LinkedTrace, rows: Rows, label: Int32 | Int64) -> CallGroups
         linked: The trace.
         rows: The calls, as rows of :attr:`Trace.cpu_op`.
         label: For each row of :attr:`Trace.cpu_op`; calls of different operators have different labels.
+
+    Returns:
+        By label, then by phase; times in ns.
     """
     calls, ops = operator_calls(linked), linked.trace.cpu_op
     key = label.astype(np.int64) * len(OPERATOR_PHASES) + calls.phase

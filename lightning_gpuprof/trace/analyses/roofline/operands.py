@@ -102,11 +102,14 @@ class Operands(msgspec.Struct, frozen=True):
         return value if isinstance(value, str) and value else None
 
     def integers(self, position: int, count: int) -> Shape:
-        """A recorded list of numbers, one per spatial dimension; a single one stands for all.
+        """A recorded list of numbers, one per spatial dimension.
 
         Args:
             position: Of the argument.
             count: Spatial dimensions.
+
+        Returns:
+            As many numbers as spatial dimensions; a single one stands for all.
 
         Raises:
             UnknownError: The argument is no such list.

@@ -42,12 +42,15 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clip(events: Events, begin_ns: int, end_ns: int) -> Events:
-    """What of the events lies between two moments, in order of time; what is empty is left out.
+    """What of the events lies between two moments.
 
     Args:
         events: In any order.
         begin_ns: First moment.
         end_ns: Last moment.
+
+    Returns:
+        In order of their starts, cut at both moments; what is empty is left out, the names are shared.
     """
     starts, ends = np.maximum(events.start_ns, begin_ns), np.minimum(events.end_ns, end_ns)
     rows = np.flatnonzero(ends > starts)
