@@ -58,8 +58,8 @@ def cpus(journal: Journal, host: HostUse) -> CpuFacts:
         host: What was sampled of the host.
 
     Returns:
-        In CPUs. Usable is 1 if not known; the others are None if not sampled, and of workers if there are none. Waits for
-        a CPU are left out.
+        In CPUs. Usable is 1 if not known; the others are None if not sampled, and of workers if there are none. Waits
+        for a CPU are left out.
     """
     sampled = host.process.cpu_cpus.mean if host.process and host.process.cpu_cpus else None
     whole = values_of((s for s in journal.samples if s.subject == "training"), "process_cpus")
