@@ -106,7 +106,7 @@ class ColumnStore:
             unit: Of its numbers.
 
         Returns:
-            Shape (rows,), made anew at each call: 32 bits if the unit is 1 and all numbers are below ``SHORT``, else
+            Shape (rows,), made again at each call: 32 bits if the unit is 1 and all numbers are below ``SHORT``, else
             64; zeros if it is in no block.
         """
         return NarrowColumns({number: self._parts.get(number, [])}, self._begin, unit)[number]

@@ -106,14 +106,14 @@ class ClockRule(GpuRule):
 
 
 def slow_words(clocks: GpuClocks, held: HeldClock) -> str:
-    """``: SM clock 900 MHz instead of 1,400 MHz.``
+    """The end of a sentence: ``: SM clock 900 MHz instead of 1,400 MHz.``.
 
     Args:
         clocks: Of the GPU.
         held: What holds them down.
 
     Returns:
-        It ends a sentence; only the full stop where one of them is not known.
+        Only the full stop where one of them is not known.
     """
     if held.sm_clock_mhz is None or clocks.full_mhz is None:
         return "."
