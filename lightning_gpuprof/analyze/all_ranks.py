@@ -91,6 +91,10 @@ def build(
         others: The other ranks of its job.
         windows: Facts of the rank's own windows.
         notices: That did not reach the journal.
+
+    Returns:
+        As of :func:`~lightning_gpuprof.analyze.metrics.build`, with what ranks say beside each other; not valid if they
+        were out of step.
     """
     alone = metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)
     own = summarise(journal)

@@ -24,6 +24,10 @@ def batch_shapes(journal: Journal, labels: Labels) -> BatchShapes | Unmeasured:
     Args:
         journal: Has the samples.
         labels: Of its steps.
+
+    Returns:
+        Step times in ms; of fewer than three compared batches only the counts. Unmeasured without steps, or if no batch
+        was inspected.
     """
     by_loader: dict[str, list[tuple[float, str, float]]] = defaultdict(list)
     for sample in journal.samples:

@@ -28,6 +28,9 @@ def part(slot: Slot, kind: SegmentKind, stage: Stage) -> Part:
         slot: Names phase, hook and region of the time.
         kind: What the segment is; ``step`` for a step's time.
         stage: The stage that was measured.
+
+    Returns:
+        One of ``PARTS``; ``unexplained`` for an unmeasured segment, whatever its slot.
     """
     if kind == "unmeasured":
         return "unexplained"
@@ -61,6 +64,9 @@ def phase_rows(
         steady: Steps for the medians.
         cpu_ms: Median main-thread CPU time; empty if it was not measured.
         device_ms: Median device span; empty if it was not measured.
+
+    Returns:
+        In the order of ``PHASES``; times per step, in ms, are of the steady steps, and None if there are none.
     """
     all_steady = np.flatnonzero(steady)
     few = all_steady[statistics.thinned(len(all_steady))]
@@ -109,11 +115,14 @@ def _ordinary_ms(phases: Mapping[Phase, Ints], steady: Ints) -> dict[Phase, floa
 
 
 def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:
-    """Exclusive time of each hook of each callback over the whole run, largest first.
+    """Exclusive time of each hook of each callback over the whole run.
 
     Args:
         journal: The journal of one stage.
         total_s: Wall time of the stage, for the shares.
+
+    Returns:
+        Largest first, without hooks that took no time; shares are 0 to 1, and 0 if the total is 0.
     """
     ns: dict[tuple[str, str], int] = defaultdict(int)
     names = callback_names(journal.slots)

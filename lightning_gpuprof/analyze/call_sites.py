@@ -19,11 +19,14 @@ LEAST_RATIO = 0.01
 
 
 def most_seen(journal: Journal, slots: Iterable[int]) -> tuple[tuple[str, int], ...]:
-    """Places and looks in these slots, most frequent first.
+    """Places and looks in these slots.
 
     Args:
         journal: The journal of one stage.
         slots: Numbers of slots.
+
+    Returns:
+        Up to five, most frequent first; empty if the main thread was not seen there.
     """
     return tuple(sorted(_added(journal.sites, slots).items(), key=lambda item: -item[1])[:MAX_SITES])
 

@@ -104,6 +104,10 @@ class ColumnStore:
         Args:
             number: Which one.
             unit: Of its numbers.
+
+        Returns:
+            Shape (rows,), made again at each call: 32 bits if the unit is 1 and all numbers are below ``SHORT``, else
+            64; zeros if it is in no block.
         """
         return NarrowColumns({number: self._parts.get(number, [])}, self._begin, unit)[number]
 

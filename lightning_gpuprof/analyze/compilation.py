@@ -30,12 +30,16 @@ def compiled_steps(journal: Journal) -> Mask:
 
 
 def compile_facts(journal: Journal, chosen: Selection, compiled: Mask) -> CompileFacts | None:
-    """Everything about ``torch.compile``; None if nothing was compiled.
+    """Everything about ``torch.compile``.
 
     Args:
         journal: One rank's journal.
         chosen: Which steps are steady.
         compiled: Of :func:`compiled_steps`.
+
+    Returns:
+        Times in s. Recompiles in steady steps come first, and of these and of graph breaks up to 200 are listed. None
+        if nothing was compiled.
     """
     records, last = journal.compilations, journal.compiler_counts
     if not records and last is None:

@@ -34,11 +34,14 @@ def conditions_hash(conditions: Mapping[str, Value]) -> str:
 
 
 def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[ConditionChange, ...]:
-    """What differs between two runs, by group; facts that only one of them has come last: they may be equal.
+    """What differs between two runs.
 
     Args:
         before: Conditions of the earlier run.
         after: Conditions of the later run.
+
+    Returns:
+        By group; those that only one run has come last: they may be equal. Empty if nothing differs.
     """
     found = []
     for name in dict.fromkeys((*before, *after)):
@@ -57,13 +60,16 @@ def _is_redundant(name: str, before: Mapping[str, Value], after: Mapping[str, Va
 
 
 def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGroup]) -> str:
-    """Why two runs cannot be compared with each other; empty if they can.
+    """Why two runs cannot be compared with each other.
 
     A fact that is known of one run only, as of an earlier version's report, is no reason.
 
     Args:
         differing: What differs.
         allowed: Groups that may.
+
+    Returns:
+        One phrase per group, separated by semicolons; empty if they can be compared.
     """
     reasons = []
     for group, changed in forbidden_groups(differing, allowed).items():
@@ -76,11 +82,14 @@ def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGr
 def forbidden_groups(
     differing: Collection[ConditionChange], allowed: Collection[FixedGroup]
 ) -> dict[FixedGroup, list[ConditionChange]]:
-    """Groups that have to be the same in both runs and are not, with what differs.
+    """Groups that have to be the same in both runs and are not.
 
     Args:
         differing: What differs.
         allowed: Groups that may.
+
+    Returns:
+        Group -> its changes, of facts that both runs know, in the order of ``FIXED_GROUPS``; none is empty.
     """
     found = {
         group: [
@@ -104,6 +113,9 @@ def warnings(differing: Collection[ConditionChange], allowed: Collection[FixedGr
     Args:
         differing: What differs.
         allowed: Groups that may.
+
+    Returns:
+        Sentences without their full stop; empty if there is nothing to know.
     """
     notes = [
         f"the {group} differs, which was allowed: the speed-up is not from the code alone"

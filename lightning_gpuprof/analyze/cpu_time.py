@@ -79,7 +79,10 @@ def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, 
     Args:
         sampled_batch: Batches of the sampled steps.
         journal: Has all steps.
-        steady: Which of all steps are steady.
+        steady: Which of all steps are steady, shape (n,).
+
+    Returns:
+        Two arrays of shape (m,) for the m steady ones, in the order in which they were sampled.
     """
     batch = journal.steps.batch
     if not len(batch) or not len(sampled_batch):
@@ -94,7 +97,7 @@ def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, 
 
 
 def device_medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
-    """Median device span of each phase over the measured steady steps; empty if there are fewer than ten.
+    """Median device span of each phase over the measured steady steps.
 
     A span is measured on the device's clock along the main thread's stream: it ends when the device has done what
     was queued in the phase, and contains the gaps between launches. It is no kernel time.
@@ -102,6 +105,9 @@ def device_medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
     Args:
         journal: The journal of one stage.
         steady: Which steps are steady, shape (n,) for n steps.
+
+    Returns:
+        Milliseconds of all phases; empty if fewer than ten steps were measured.
     """
     device = journal.device
     rows, _ = rows_of(device.batch, journal, steady)

@@ -96,11 +96,14 @@ def _curve(
 
 
 def extremes(values: Floats, limit: int) -> Ints:
-    """Indices, ascending, of at most ``limit`` values: all, or the least and the largest of each stretch.
+    """Indices of at most ``limit`` values: all, or the least and the largest of each stretch.
 
     Args:
         values: Shape (n,).
         limit: At least 2.
+
+    Returns:
+        Shape (m,), ascending, each index once.
     """
     n = len(values)
     if n <= limit:

@@ -125,6 +125,9 @@ def pace_ms(metrics: Metrics, period_ms: float) -> float:
     Args:
         metrics: The run.
         period_ms: Median step time of steady untraced steps.
+
+    Returns:
+        Milliseconds, at most ``period_ms``; that itself if the mean is not known.
     """
     whole = metrics.steps.period_ms
     if whole is None:

@@ -89,7 +89,10 @@ def xids(journal: Journal, subject: str | None = None) -> tuple[int, ...]:
 
     Args:
         journal: The journal.
-        subject: The GPU, as ``gpu0``.
+        subject: The GPU, as ``gpu0``; None: all.
+
+    Returns:
+        In the order of the journal, each as often as it was reported; empty if there were none.
     """
     return tuple(int(s.values[XID] or 0) for s in journal.samples if XID in s.values and subject in (None, s.subject))
 

@@ -52,6 +52,9 @@ def recurring(journal: Journal, phase: Phase) -> Recurring:
     Args:
         journal: The journal of one stage.
         phase: ``validation`` or ``checkpoint``.
+
+    Returns:
+        Times in s; the median is None if it never ran. Only checkpoints have a subject: the callbacks that wrote them.
     """
     chosen = {s.id for s in journal.slots if s.step_phase == phase and s.region != "sanity"}
     spent = np.zeros(len(journal.steps), np.int64)

@@ -40,6 +40,9 @@ def evenness(journal: Journal, chosen: Selection, sampled: SampledSteps) -> Even
         journal: One rank's journal.
         chosen: Which steps count.
         sampled: The steady ones with CPU times.
+
+    Returns:
+        Times of phases in ms; without steady steps its parts are empty or None.
     """
     view = _StretchBuilder(journal)
     steady = narrow(np.flatnonzero(chosen.steady))

@@ -14,13 +14,16 @@ _GENERATIONS = range(4)
 def gc_use(
     sums: Sequence[tuple[Sample, float]], long: Sequence[Sample], time: StepTime, period_s: float | None
 ) -> GcUse | None:
-    """Pauses during the steps; None if they were not measured.
+    """Pauses during the steps.
 
     Args:
         sums: Samples ``gc``, with the seconds that each stands for.
         long: Samples ``gc_pause``.
         time: Where the steps lie.
-        period_s: Mean time of a step.
+        period_s: Mean time of a step; None if not known.
+
+    Returns:
+        Time in s, but per step in ms; the ratio is of the sampled time in steps. None if pauses were not measured.
     """
     shares = [
         ratio * _seconds(sample, s) for sample, s in sums if (ratio := sample.values.get("pause_ratio")) is not None

@@ -14,12 +14,15 @@ _OWNERS = ("[LightningModule]", "[LightningDataModule]")
 
 
 def hook_share(journal: Journal, steady: Mask, hook: str) -> Share | None:
-    """Time of all actions with this name in the training loop; None if there are none, or no steady steps.
+    """Time of all actions with this name in the training loop.
 
     Args:
         journal: One rank's journal.
         steady: Which of all steps are steady, shape (n,).
         hook: The action's name, or what follows its owner, as ``lr_scheduler_step``.
+
+    Returns:
+        Its share of the step time, 0 to 1; None if there are none, or no steady steps.
     """
     slots = [
         slot_id
@@ -31,11 +34,14 @@ def hook_share(journal: Journal, steady: Mask, hook: str) -> Share | None:
 
 
 def transfer_hooks(journal: Journal, steady: Mask) -> tuple[HookShare, ...]:
-    """Each hook of LightningModule and DataModule around the move of the batch, largest first.
+    """Each hook of LightningModule and DataModule around the move of the batch.
 
     Args:
         journal: One rank's journal; only hooks that somebody has overridden have time of their own in it.
         steady: Which of all steps are steady, shape (n,).
+
+    Returns:
+        Largest median share first; empty if nobody has overridden one, or without steady steps.
     """
     slots: dict[str, list[int]] = {}
     for slot_id in journal.steps.charged:

@@ -46,6 +46,9 @@ def host_use(journal: Journal, steady_from_ns: int | None = None) -> HostUse:
     Args:
         journal: One rank's journal.
         steady_from_ns: From when on growth of memory is looked for; None: from the first step on.
+
+    Returns:
+        Groups of values that were never sampled are None or empty.
     """
     found = during_steps.host_samples(journal)
     time = StepTime(journal)
@@ -81,11 +84,14 @@ def _values(series: Series, name: str) -> list[float]:
 
 
 def level(series: Series, name: str) -> Level | None:
-    """Mean and largest of a value; None if it was never read.
+    """Mean and largest of a value.
 
     Args:
         series: Samples, each with the seconds since the one before.
         name: Of the value in the samples.
+
+    Returns:
+        In the unit of the value; samples count by their seconds in the mean. None if it was never read.
     """
     mean = _mean(series, name)
     return None if mean is None else Level(mean=mean, max=max(_values(series, name)))
@@ -321,13 +327,16 @@ _MAX_LEVELS_SAMPLES = 200
 
 
 def growth(of: str, t_ns: Sequence[int], values: Sequence[float], period_s: float | None) -> MemoryGrowth | None:
-    """Slope and chance by :func:`~lightning_gpuprof.analyze.trend.trend`; None below 20 samples.
+    """Slope and chance by :func:`~lightning_gpuprof.analyze.trend.trend`.
 
     Args:
         of: Whose memory.
         t_ns: When it was read, rising.
         values: Bytes.
         period_s: Mean time of a step; None if not known.
+
+    Returns:
+        In bytes per s and per step. None below 20 samples, or if no trend can be computed.
     """
     if len(values) < MIN_SAMPLES:
         return None

@@ -313,6 +313,9 @@ def read_journal(path: Path, most_bytes: int | None = None) -> Journal:
         path: The file.
         most_bytes: Of a larger file only the first and the last half of so many are read; None: all of it.
 
+    Returns:
+        What could be read; ``is_whole`` is False if only its ends were.
+
     Raises:
         JournalError: The file is missing, has no header, or was written by a newer version or one too old.
     """

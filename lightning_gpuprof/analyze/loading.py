@@ -352,6 +352,9 @@ def worker_time(metrics: Metrics, made: InputLoader | None) -> WorkerTime:
         metrics: The run.
         made: How the loader that sets the pace makes its batches; None: not measured.
 
+    Returns:
+        Shares of 0 to 1 of the time without the wait for work; computing, queued and waiting sum to 1.
+
     Raises:
         MissingSignal: The workers' time was not sampled, not often enough, or not its parts.
     """

@@ -24,6 +24,9 @@ def marks(journal: Journal, far: Ints, speed_levels: Sequence[SpeedLevel]) -> tu
         journal: One rank's journal.
         far: Indices of the outliers.
         speed_levels: Levels of the step time.
+
+    Returns:
+        One entry per kind, which counts all its marks and holds up to 100 of them in order.
     """
     steps = journal.steps
     shown = [

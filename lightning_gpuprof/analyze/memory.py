@@ -36,6 +36,9 @@ def memory(journal: Journal, steady_from: int | None, process_rss_peak_bytes: fl
         journal: One rank's journal.
         steady_from: First steady batch, or None.
         process_rss_peak_bytes: Of the host's samples.
+
+    Returns:
+        In bytes; one entry per device whose allocator was read, none on a CPU.
     """
     held = _held(journal.samples)
     samples = [s for s in journal.samples if s.source == SOURCE and not s.subject.startswith("held ")]

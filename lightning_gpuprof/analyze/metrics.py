@@ -70,6 +70,9 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         journal: One rank's journal.
         windows: Facts of its windows, in order.
         notices: Notices that did not reach the journal.
+
+    Returns:
+        With what follows from other fields; what was not measured is None, empty or Unmeasured.
     """
     steps = journal.steps
     phases = journal.phases
@@ -165,6 +168,9 @@ def with_end(
         journal: As it is now.
         windows: Facts of its windows, some of which may not have been there before.
         notices: Notices that did not reach the journal.
+
+    Returns:
+        Shares what is not computed again with ``metrics``.
     """
     chosen = steady.select(journal.steps, journal.phases, compilation.compiled_steps(journal))
     crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)

@@ -24,11 +24,14 @@ ACCIDENTS = 2
 
 
 def outlier_indices(steps: StepColumns, steady: Mask) -> Ints:
-    """Indices of the outliers among the steady steps, the longest first; none if there are fewer than 50 steps.
+    """Indices of the outliers among the steady steps.
 
     Args:
         steps: All steps.
         steady: Which steps are steady, shape (n,) for n steps.
+
+    Returns:
+        Places among all steps, longest first; empty if fewer than 50 are steady.
     """
     if steady.sum() < MIN_STEPS:
         return np.zeros(0, np.int64)
@@ -39,7 +42,7 @@ def outlier_indices(steps: StepColumns, steady: Mask) -> Ints:
 
 
 def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Outliers | None:
-    """Find them among the steady steps; None if there are fewer than 50.
+    """Find them among the steady steps.
 
     Where gradients are accumulated, steps that end with an optimizer step are compared with each other, and the others
     likewise: one that does more by design is no stall.
@@ -48,6 +51,9 @@ def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Ou
         journal: The journal of one stage.
         phases: Time of each phase in each step in ns, shape (n,) each.
         steady: Which steps are steady, shape (n,) for n steps.
+
+    Returns:
+        Times in ms; a count of 0 if no step is one. None if fewer than 50 steps are steady.
     """
     steps = journal.steps
     if steady.sum() < MIN_STEPS:

@@ -40,6 +40,9 @@ def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collectio
         own: Of that rank.
         others: Whatever else lies in the run's folder.
         unread: Ranks whose journals cannot be read, as one is empty until it is first written to.
+
+    Returns:
+        Its sentences have no full stop; there are none if all ended alike.
     """
     same = [one for one in others if (one.job, one.stage, one.world_size) == (own.job, own.stage, own.world_size)]
     ends = _ends(own, same, unread)
@@ -237,6 +240,9 @@ def first_to_last(ended: Sequence[RankSummary], own: RankSummary) -> list[RankSu
     Args:
         ended: Ranks that ended.
         own: The rank by whose steps and clock that is judged.
+
+    Returns:
+        A new list; the first to end comes first.
     """
     return sorted(ended, key=lambda one: _ahead_ns(one, own), reverse=True)
 

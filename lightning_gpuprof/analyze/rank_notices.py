@@ -17,6 +17,9 @@ def notable(journal: Journal, more: Sequence[Notice] = ()) -> list[Notice]:
     Args:
         journal: Of the rank.
         more: Notices that did not reach it.
+
+    Returns:
+        A new list: those of the journal, then the others.
     """
     on_cpu = journal.conditions.get("device.type") == "cpu"
     return [notice for notice in (*journal.notices, *more) if not (on_cpu and notice.part == "nvml")]
@@ -40,6 +43,9 @@ def of_others(own: Journal, others: Sequence[RankSummary]) -> tuple[tuple[str, .
     Args:
         own: The rank whose report it is.
         others: Other ranks of the job.
+
+    Returns:
+        Both with the ranks that each is about, at most eight and how many more; empty if there are none.
     """
     known = {f"{notice.part}: {notice.message}" for notice in own.notices}
     same = [one for one in others if (one.job, one.stage) == (own.header.job, own.header.stage)]

@@ -75,6 +75,9 @@ def look(folder: Path, most_bytes: int = MOST_BYTES) -> Job:
         folder: With the journals.
         most_bytes: Of all journals together that are read, but at least as much of each as its rank reads itself.
 
+    Returns:
+        One state per rank of the job in order, also of those without a readable journal.
+
     Raises:
         JournalError: None of the journals can be read.
     """
@@ -124,6 +127,9 @@ def answer(job: Job, findings: Sequence[Finding], *, compared: bool) -> str:
         job: The ranks.
         findings: What the rules on ranks say.
         compared: Whether they could say something.
+
+    Returns:
+        With its full stop; of late ranks it is the summary of the first finding.
     """
     of: dict[State, list[RankState]] = {state: [] for state in _STATES}
     for one in job.states:
@@ -198,6 +204,9 @@ def worst(job: Job, comparison: Ranks | None) -> tuple[int, ...]:
     Args:
         job: The ranks.
         comparison: Their own times.
+
+    Returns:
+        Numbers of ranks, the worst first; all of a job of up to five.
     """
     ended_first = job.killed_first or (job.first_failed,)
     late_ms = {} if comparison is None else {row.rank: row.excess_ms for row in comparison.rows}

@@ -313,6 +313,9 @@ def other_ranks(own: Path, *, only_summaries: bool = False) -> OtherRanks:
     Args:
         own: Journal of the rank that is looked at.
         only_summaries: Read no journal, and the summaries as they are.
+
+    Returns:
+        In order of rank; of each rank without a summary why there is none.
     """
     found = OtherRanks()
     for rank, journal in sorted(others_in_folder(own).items()):
@@ -380,12 +383,15 @@ def journals_in(folder: Path) -> dict[int, Path]:
 
 
 def left_by(journal: Path, *, however_old: bool = False, of_ends: bool = False) -> RankSummary | None:
-    """The summary beside a journal; None if it cannot be read, or the journal has more.
+    """The summary beside a journal.
 
     Args:
         journal: Of the rank; it need not be there.
         however_old: The journal may have more.
         of_ends: It may have more between its ends.
+
+    Returns:
+        None if it cannot be read, is of another version, or the journal has more.
     """
     try:
         summary = msgspec.json.decode(summary_path(journal).read_bytes(), type=RankSummary)

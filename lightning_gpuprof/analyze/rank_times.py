@@ -234,6 +234,9 @@ def of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[i
         own: Of the rank that is looked at.
         others: Whatever else lies in the run's folder.
         left_out: Rank -> why it is left out; those found here are added.
+
+    Returns:
+        A new mapping, the own rank first; without a rank that two journals claim, even the own one.
     """
     found = {own.rank: own}
     for one in others:

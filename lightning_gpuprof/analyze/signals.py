@@ -28,6 +28,9 @@ def during_training(journal: Journal, samples: Iterable[Sample]) -> list[Sample]
     Args:
         journal: One rank's journal.
         samples: Some of it.
+
+    Returns:
+        In the order given.
     """
     steps = journal.steps
     begin, end = (int(steps.start_ns[0]), steps.end_ns) if len(steps) else (-math.inf, math.inf)
@@ -40,6 +43,9 @@ def values_of(samples: Iterable[Sample], name: str) -> list[float]:
     Args:
         samples: In order.
         name: Of the value.
+
+    Returns:
+        In the order and the unit of the samples; empty if none has it.
     """
     return [value for sample in samples if (value := sample.values.get(name)) is not None]
 
@@ -50,6 +56,10 @@ def cpus(journal: Journal, host: HostUse) -> CpuFacts:
     Args:
         journal: One rank's journal.
         host: What was sampled of the host.
+
+    Returns:
+        In CPUs. Usable is 1 if not known; the others are None if not sampled, and of workers if there are none. Waits
+        for a CPU are left out.
     """
     sampled = host.process.cpu_cpus.mean if host.process and host.process.cpu_cpus else None
     whole = values_of((s for s in journal.samples if s.subject == "training"), "process_cpus")
@@ -72,6 +82,9 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
         cpu: What is known of the CPUs.
         host: What was sampled of the host.
         world_size: Number of ranks.
+
+    Returns:
+        One sentence without its full stop, or nothing.
     """
     machine, delay = host.machine, cpu.run_delay
     ranks = None if machine is None else machine.cpu_ranks_cpus

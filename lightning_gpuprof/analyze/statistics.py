@@ -57,6 +57,9 @@ def quantiles(values: npt.NDArray[np.number], probabilities: Sequence[float]) ->
     Args:
         values: Shape (n,), n at least 1, no NaN.
         probabilities: From 0 to 1, in any order.
+
+    Returns:
+        In the unit of the values and the order of the probabilities.
     """
     found: list[float] = np.quantile(values[thinned(len(values))], probabilities).tolist()
     return found
@@ -89,6 +92,9 @@ def lower_bound_of_share(part: Times, period: Times) -> float:
     Args:
         part: Shape (n,), n at least 1.
         period: Shape (n,), above 0.
+
+    Returns:
+        A ratio; of fewer than three steps the smallest one of a step.
     """
     if len(part) > BOOTSTRAP_MAX_STEPS:
         kept = np.linspace(0, len(part) - 1, BOOTSTRAP_MAX_STEPS).astype(np.int64)
@@ -108,6 +114,9 @@ def lower_bound_of_total_share(part: Times, period: Times) -> float:
     Args:
         part: Shape (n,), n at least 1.
         period: Shape (n,), above 0.
+
+    Returns:
+        A ratio; of fewer than three steps the smallest one of a step.
     """
     size = -(-len(part) // BOOTSTRAP_MAX_STEPS)
     edges = np.arange(0, len(part), size)

@@ -57,6 +57,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             steps: All steps.
             phases: Exclusive time in ns, arrays of shape (n,).
+
+        Returns:
+            Shape (n,); none if checkpoints count as steady because most steps hold one.
         """
         more = _with_next(phases["validation"] > 0) | ((steps.flags & (FIRST_OF_EPOCH | LAST_OF_EPOCH)) != 0)
         found: Mask = (self.labels == _CODE["checkpoint"]) & (phases["checkpoint"] > 0) & ~more
@@ -80,6 +83,9 @@ def select(steps: StepColumns, phases: Mapping[Phase, Ints], compiled: Mask | No
         phases: Exclusive time in ns, arrays of shape (n,).
         compiled: Steps in which ``torch.compile`` was at work, shape (n,). They are left out, unless half of all steps
             are such: then that is what the run is like.
+
+    Returns:
+        One label per step. Without six ordinary steps none is steady, and ``first_steady`` is None.
     """
     if compiled is None or compiled.sum() > MIN_LEFT_RATIO * len(steps):
         compiled = np.zeros(len(steps), np.bool_)

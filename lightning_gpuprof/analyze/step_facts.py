@@ -27,6 +27,9 @@ def step_facts(journal: Journal, chosen: Selection, samples_per_step: int | None
         journal: One rank's journal.
         chosen: Which steps count.
         samples_per_step: Of all ranks; None if not known.
+
+    Returns:
+        Times in ms; None of what there are too few steady steps for.
     """
     steps = journal.steps
     speed_levels = _speed_levels(journal, chosen)
@@ -57,6 +60,9 @@ def caveats(journal: Journal, facts: Steps, chosen: Selection) -> list[str]:
         journal: One rank's journal.
         facts: The summary.
         chosen: Which steps count.
+
+    Returns:
+        Sentences without their full stop; empty if there is nothing to know.
     """
     return [
         *_level_caveats(facts, journal.steps.period_ns[chosen.steady]),

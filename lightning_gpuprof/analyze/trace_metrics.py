@@ -31,6 +31,9 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
     Args:
         window: Facts of the trace, with its analysis.
         run: Conditions that the trace shows, by their dotted names.
+
+    Returns:
+        What a trace does not show is None or empty; the usable CPUs are NaN.
     """
     period_us = _period_us(window)
     window = msgspec.structs.replace(window, inflation_ratio=1.0, steps_us=window.steps_us or (period_us,))

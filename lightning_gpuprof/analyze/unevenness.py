@@ -157,11 +157,14 @@ def _speed_change(slow: Stretch, fast: Stretch, *, undelayed: bool = False) -> S
 
 
 def concentration(growth: Mapping[Phase, float], step: Mapping[Phase, float]) -> float:
-    """Total variation between how a growth and how the ordinary step is spread over the phases: 0 alike, to 1.
+    """Total variation between how a growth and how the ordinary step is spread over the phases.
 
     Args:
         growth: Growth of each phase in ms.
         step: Time of each phase in an ordinary step in ms.
+
+    Returns:
+        0: spread alike, or one of them has no time; 1: over different phases.
     """
     whole, usual = sum(growth.values()), sum(step.values())
     if whole <= 0 or usual <= 0:

@@ -99,6 +99,9 @@ def with_inflation(
         journal: One rank's journal.
         steady: Which steps are steady and untraced, shape (n,).
         own_ns: Time of the profiler itself in each step, shape (n,).
+
+    Returns:
+        In the same order; the ratio is None if no step of the window, or none beside it, can be compared.
     """
     if not windows:
         return ()

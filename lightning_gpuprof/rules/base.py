@@ -105,17 +105,23 @@ def threshold(default: Number, *, source: str) -> Number:
     Args:
         default: The value, in the unit that the field's name ends with.
         source: Where the value comes from.
+
+    Returns:
+        The field, typed as the number, as a class body needs it.
     """
     declared: Number = dataclasses.field(default=default, metadata={"source": source})
     return declared
 
 
 def source_of(rule: type, name: str) -> str:
-    """Where the threshold ``name`` of a rule comes from; empty if the field does not say.
+    """Where the threshold ``name`` of a rule comes from.
 
     Args:
         rule: Class of the rule.
         name: Name of the field.
+
+    Returns:
+        One phrase; empty if the field does not say, or there is no such field.
     """
     fields: Mapping[str, object] = getattr(rule, "__dataclass_fields__", {})
     metadata: Mapping[str, str] = getattr(fields.get(name), "metadata", {})
@@ -202,6 +208,9 @@ class BaseRule:
             unit: Default: "ratio" for a threshold whose name ends so, else none.
             limit: What the threshold comes to in this run, in ``unit``; default: the threshold itself.
 
+        Returns:
+            With the limit in the unit of the value, and its source.
+
         Raises:
             AttributeError: The rule has no such field.
         """
@@ -213,12 +222,15 @@ class BaseRule:
 
     @staticmethod
     def fact(name: str, value: float | str | None, unit: str = "") -> Evidence | None:
-        """A number that is only shown, not compared with a threshold; None where it was not measured.
+        """A number that is only shown, not compared with a threshold.
 
         Args:
             name: What was measured.
-            value: In ``unit``.
+            value: In ``unit``; None: not measured.
             unit: Empty where there is none.
+
+        Returns:
+            Without limit and source; None if the value is None.
         """
         return None if value is None else Evidence(name=name, value=value, unit=unit)
 
@@ -255,6 +267,10 @@ class BaseRule:
             change: The advice as data.
             title: The fault in one short line; default: :attr:`title`.
             leaves: What of the fault stays, as the end of "Remaining cost:", without a full stop; it ends the advice.
+
+        Returns:
+            Information where neither severity nor cost is given; without a gain if there is none of
+            its own and the cost is not worthwhile.
         """
         if not isinstance(advice, str):
             advice, change = advice
@@ -296,11 +312,14 @@ class FamilyRule(BaseRule, ABC, Generic[Signal]):
 
     @abstractmethod
     def judge(self, metrics: Metrics, found: Signal) -> Finding | None:
-        """Judge it. None: nothing is found.
+        """Judge it.
 
         Args:
             metrics: The run.
             found: What the family looks at.
+
+        Returns:
+            The finding. None: nothing is found.
 
         Raises:
             MissingSignal: What the rule needs beside it was not measured.
@@ -314,6 +333,9 @@ def worthwhile_evidence(name: str, cost: Cost) -> Evidence:
     Args:
         name: What takes the time.
         cost: Its cost.
+
+    Returns:
+        Value and limit are ratios of the step.
     """
     source = "the least worthwhile gain"
     return Evidence(name=name, value=cost.ratio, unit="ratio", limit=MIN_GAIN_RATIO, source=source)

@@ -37,12 +37,15 @@ _TO_LEAVE_OUT = frozenset(
 
 
 def own_setting(metrics: Metrics, owner: str, every: int) -> tuple[str, Change] | None:
-    """How to have one of Lightning's own callbacks work less often: in words and as a change; None for the user's.
+    """How to have one of Lightning's own callbacks work less often: in words and as a change.
 
     Args:
         metrics: Has the settings of the run, and which callbacks are not Lightning's though named as one of them.
         owner: Class of the callback; what tells two of a class apart follows a space.
         every: How many times less often.
+
+    Returns:
+        Words with their full stop. None for the user's, and where no setting is known.
     """
     name = owner.partition(" ")[0].partition(".")[0]
     if name in str(metrics.condition("trainer.callbacks_not_of_lightning") or "").split(", "):
@@ -71,6 +74,9 @@ def most_every(metrics: Metrics, steps: int) -> int:
     Args:
         metrics: Metrics of the run.
         steps: What would be best in a long run; it is rounded up.
+
+    Returns:
+        At least 2; above ten a round number.
     """
     return max(2, min(round_number(steps), round_number(max(1, metrics.steps.optimizer_steps // 2), down=True)))
 
@@ -84,6 +90,9 @@ def why_every(metrics: Metrics, every: int, best: float, left_ms: float, wanted_
         best: What would be best in a long run.
         left_ms: Left of each step on average.
         wanted_ratio: Of the step, that it may cost.
+
+    Returns:
+        One sentence with its full stop.
     """
     left = f"Why {every}: that leaves {millis(left_ms)} per step"
     if every >= best:
@@ -117,6 +126,9 @@ def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change
         metrics: The run.
         rarer: How many times.
         otherwise: Steps between two checkpoints where no cadence is known.
+
+    Returns:
+        Steps or epochs are an argument, an interval in time is a line to add.
     """
     for name, most in _lengths(metrics).items():
         now = metrics.positive(f"trainer.checkpoint_{name}")
@@ -146,6 +158,9 @@ def lost_by_a_crash(metrics: Metrics, change: Change, count: int) -> str:
         metrics: The run.
         change: As :func:`checkpoint_change` has it.
         count: How many checkpoints the run has now.
+
+    Returns:
+        A predicate without its full stop; without numbers if the change is one of time.
     """
     for name, unit in (("every_n_train_steps", "step"), ("every_n_epochs", "epoch")):
         then = change.arguments.get(name)
@@ -157,13 +172,16 @@ def lost_by_a_crash(metrics: Metrics, change: Change, count: int) -> str:
 
 
 def checkpoints_after(metrics: Metrics, change: Change, count: int, rarer: int) -> int:
-    """How many checkpoints the run has with the change, if it writes as many at a time as now; 0: it would end before.
+    """How many checkpoints the run has with the change, if it writes as many at a time as now.
 
     Args:
         metrics: The run.
         change: As :func:`checkpoint_change` has it.
         count: How many it has now.
         rarer: How many times less often it was meant to save.
+
+    Returns:
+        0: the run would end before the first.
     """
     for name, most in _lengths(metrics).items():
         now, then = change.before.get(name), change.arguments.get(name)

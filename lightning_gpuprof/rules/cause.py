@@ -41,11 +41,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def late_ranks(metrics: Metrics, ratio: float) -> str:
-    """Ranks that are late for at least half of what is waited, and in what; empty if there are none.
+    """Ranks that are late for at least half of what is waited, and in what.
 
     Args:
         metrics: The run.
         ratio: What is waited, as a share of the step.
+
+    Returns:
+        One phrase that follows "waits for"; empty if there are none, or ranks were not compared.
     """
     times = metrics.ranks
     if not isinstance(times, RankTimes) or times.late.lost.lower_ratio <= 0.5 * ratio:

@@ -28,6 +28,9 @@ def causes_of(metrics: Metrics, step: DeviceStep | None) -> Iterable[Cause]:
     Args:
         metrics: The run, whose step time is known.
         step: What a device's time is made of; None on a CPU, and where no device was seen.
+
+    Yields:
+        Also those below their thresholds; each ratio is of the run without setup and teardown.
     """
     outside = outside_steps(metrics)
     yield outside

@@ -34,6 +34,9 @@ def device_causes(metrics: Metrics, step: DeviceStep) -> Iterable[Cause]:
     Args:
         metrics: The run.
         step: What a device's time is made of.
+
+    Yields:
+        Also those below their thresholds; each ratio is of the step, not yet of the run.
     """
     yield from _limited_hardware(step)
     yield from _communication(metrics, step)

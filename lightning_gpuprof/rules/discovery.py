@@ -46,6 +46,9 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
     Args:
         package: Each module of the packages directly in it is looked through.
         entry_points: Default: those installed under :data:`ENTRY_POINTS`.
+
+    Returns:
+        Rules in the order of their ids; what was left out with its reason, in the order in which it was met.
     """
     found: dict[str, Rule] = {}
     failed: list[NotEvaluated] = []
@@ -130,11 +133,14 @@ LIST_ALL = "gpuprof explain without a rule lists all."
 
 
 def about(given: str, known: Iterable[str]) -> list[str]:
-    """Ids of rules that have words of an unknown one, those with most of them first.
+    """Ids of rules that have words of an unknown one.
 
     Args:
         given: The id.
         known: Ids of all rules.
+
+    Returns:
+        All that share a word, those with most of them first, equals by name; empty if none does.
     """
     words = {word for word in given.lower().split("-") if len(word) > 1}
     shared = {one: len(words & set(one.split("-"))) for one in sorted(known)}
@@ -149,6 +155,9 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
         rule_id: What was given.
         expected: What the argument must do.
         known: Ids of all rules.
+
+    Returns:
+        To be raised by the caller; it names up to three similar ids.
     """
     import difflib  # for mistakes only
 

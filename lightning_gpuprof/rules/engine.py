@@ -57,6 +57,10 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
     Args:
         metrics: The run.
         rules: Default: all that :func:`~lightning_gpuprof.rules.discovery.installed` knows.
+
+    Returns:
+        Findings in the order of the report, warnings about the user's goal first; rules that could not judge
+        in the order of their ids.
     """
     not_evaluated: list[NotEvaluated] = []
     if rules is None:
@@ -141,6 +145,9 @@ def settle(
         metrics: The run.
         specialises: Rule id -> ids of more general rules that it explains in more detail.
         clues: Ids of rules that say when and where steps are slow, not why.
+
+    Returns:
+        In the order of the report; without a gain if its time is already counted under others.
     """
     order = Order(specialises=specialises or {}, clues=clues)
     had_gain = {finding.rule for finding in findings if finding.gain is not None}
@@ -179,6 +186,9 @@ def with_onset(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, 
     Args:
         findings: In the order of the report.
         metrics: Metrics of the run.
+
+    Returns:
+        The same findings in the same order, at most one of them with a longer summary.
     """
     lasting = PhaseChange().lasting(metrics)
     if lasting is None or not PhaseChange().is_certain(lasting):

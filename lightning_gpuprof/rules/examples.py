@@ -40,6 +40,9 @@ def fires(run: str, severity: Severity, says: str, /, **changes: object) -> Exam
         severity: Severity of the expected finding.
         says: Parts of summary and advice, with " ... " between them.
         **changes: Keywords of the healthy run that differ.
+
+    Returns:
+        For ``examples`` of the rule; the rule has to find it.
     """
     lacks, saves_ms = str(changes.pop("lacks", "")), cast("float | None", changes.pop("saves_ms", None))
     return Example(
@@ -64,6 +67,9 @@ def not_evaluated(run: str, says: str, /, **changes: object) -> Example:
         run: What is special about the run, in words.
         says: Parts of the reason, with " ... " between them.
         **changes: Keywords of the healthy run that differ.
+
+    Returns:
+        For ``examples`` of the rule; the rule has to raise ``MissingSignal``.
     """
     return Example(outcome="not evaluated", run=run, says=says, changes=changes)
 
@@ -75,6 +81,9 @@ def not_applicable(run: str, says: str, /, **changes: object) -> Example:
         run: What is special about the run, in words.
         says: Parts of the reason, with " ... " between them.
         **changes: Keywords of the healthy run that differ.
+
+    Returns:
+        For ``examples`` of the rule; the rule has to raise ``NotApplicable``.
     """
     return Example(outcome="not applicable", run=run, says=says, changes=changes)
 

@@ -37,6 +37,9 @@ def settled_gains(
         findings: What the rules said.
         metrics: The run.
         specific_first: Puts the findings of a group into that order.
+
+    Returns:
+        A new list, the findings of a group beside each other; a gain of which nothing is left is None.
     """
     pace = metrics.loading.pace if isinstance(metrics.loading, Loading) else None
     faster = _makes_workers_faster(findings, metrics)
@@ -283,12 +286,15 @@ def most_ms(claim: Claim, whole_ms: float, metrics: Metrics) -> float:
 
 
 def phases_ms(phases: Collection[Phase], whole_ms: float, metrics: Metrics) -> float:
-    """Time of some phases in the mean step, and of ``whole_ms`` no larger share than they have; infinite if unknown.
+    """Time of some phases in the mean step, and of ``whole_ms`` no larger share than they have.
 
     Args:
         phases: Their names; none: the time is not known.
         whole_ms: Time of which the phases are a part.
         metrics: The run.
+
+    Returns:
+        Milliseconds per step; infinite if unknown.
     """
     return sum(_of_phase_ms(phase, whole_ms, metrics) for phase in phases) if phases else math.inf
 

@@ -69,6 +69,9 @@ def around_the_model(metrics: Metrics, most: Mapping[Phase, float], *, uploads: 
         metrics: The run.
         most: What each phase of the host costs at most.
         uploads: Copies of the batch that nothing covers, as a share of the step; they come on top of the host's time.
+
+    Yields:
+        One for each of the four in that order, whether it passes or not; its ratio is of the step.
     """
     yield _phase_cause(
         metrics,
@@ -227,6 +230,9 @@ def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
         ratio: Share of the step, 0 to 1.
         period_ms: Step time in ms.
         at: Words before the time: ``"at least "`` if the share is a lower bound.
+
+    Returns:
+        Two clauses without their full stop.
     """
     return (
         f"in every {millis(period_ms)} step the main thread waits {at}{millis(ratio * period_ms)} "

@@ -39,6 +39,9 @@ def method(
         diagnosis: What the rules said.
         outlook: On the target, if one was given.
         cost: If it is known.
+
+    Returns:
+        All seven levels from the conditions to the verification, folded ones with the reason.
     """
     conditions = _conditions(metrics)
     baseline = _baseline(metrics, outlook, cost)

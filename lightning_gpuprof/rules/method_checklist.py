@@ -33,6 +33,9 @@ def checklist(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -
         metrics: Metrics of the run.
         diagnosis: What the rules said.
         levels: The answers of the method, level by level.
+
+    Yields:
+        In the order of the levels, those that do not hold with what is missing.
     """
     boxes: dict[LevelName, Iterable[Box]] = {
         "baseline": _baseline(metrics),
@@ -125,6 +128,9 @@ def slowest(metrics: Metrics, among: Collection[Phase] = ()) -> tuple[Phase | No
     Args:
         metrics: Metrics of the run.
         among: Phases to choose from; empty: all.
+
+    Returns:
+        The share is a median, 0 to 1; None and 0 if no share of them is known.
     """
     shares = {phase: share.median_ratio for phase, share in metrics.shares.items() if not among or phase in among}
     longest = max(shares, key=lambda phase: shares[phase], default=None)

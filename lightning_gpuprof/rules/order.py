@@ -40,6 +40,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             findings: With the gains that are left to them.
             had_gain: Ids of the rules whose findings had a gain of their own.
+
+        Returns:
+            A new list, in the order of the report.
         """
 
         def rank(finding: Finding) -> tuple[bool, int, float, str]:
@@ -100,6 +103,9 @@ def at_their_severity(findings: Sequence[Finding], had_gain: Collection[str], me
         findings: With the gains that are left.
         had_gain: Ids of the rules whose findings had a gain of their own.
         metrics: The run.
+
+    Returns:
+        A new list in the same order; those that are less severe now are copies.
     """
     judged = [_at_its_severity(finding, metrics) for finding in findings]
     leaders: dict[Claim, Severity] = {}

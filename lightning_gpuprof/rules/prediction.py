@@ -134,6 +134,9 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
         state: How the training loop is fed now.
         workers: At least one.
         metrics: The run.
+
+    Returns:
+        In ms, with the interval that also covers what two runs of one program differ by.
     """
     idles = metrics.is_cpu_only and state.cpu_bound is False
     warm_ms = _warm_ms(state.wait.median_ms, state.compute_ms) if idles else 0.0

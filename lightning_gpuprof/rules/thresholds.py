@@ -23,6 +23,9 @@ def with_thresholds(rules: Sequence[Rule], thresholds: Thresholds) -> tuple[Rule
         rules: All rules.
         thresholds: What differs.
 
+    Returns:
+        In the same order; those without a new threshold are the same objects.
+
     Raises:
         ArgumentError: There is no such rule or threshold, or the value is no finite number of at least 0; the message
             names the closest rules, or all thresholds of the rule.
@@ -55,6 +58,9 @@ def applied(rules: Sequence[Rule], run: Mapping[str, Value]) -> tuple[tuple[Rule
     Args:
         rules: All rules, with their own thresholds.
         run: Conditions of the run by name; those that begin with ``gpuprof.threshold.`` are read.
+
+    Returns:
+        Rules in the same order, and one entry per threshold that is not used.
     """
     known, problems = tuple(rules), []
     for rule_id, values in thresholds_of(run).items():

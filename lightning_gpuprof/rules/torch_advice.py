@@ -19,6 +19,9 @@ def compile_model(metrics: Metrics, options: str = "") -> tuple[str, Change]:
     Args:
         metrics: The run.
         options: Further arguments of ``torch.compile``, after a comma.
+
+    Returns:
+        The sentences name that line and where it goes; the change has both.
     """
     version = re.match(r"(\d+)\.(\d+)", str(metrics.condition("version.torch") or ""))
     if metrics.log_calls is None or version is None or (int(version[1]), int(version[2])) < _NO_LOG:

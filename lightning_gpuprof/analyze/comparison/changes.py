@@ -53,6 +53,9 @@ def changed(name: str, unit: str, before: float | None, after: float | None) -> 
         unit: Its unit, as :func:`with_unit` takes it.
         before: Of the earlier run. None: not known.
         after: Of the later run. None: not known.
+
+    Returns:
+        After minus before as the difference, None unless both are known; no outcome.
     """
     difference = None if before is None or after is None else after - before
     return Change(name=name, unit=unit, before=before, after=after, difference=difference)
@@ -76,6 +79,9 @@ def judged(
         ends: Interval of the difference; None leaves the smallest difference to decide alone.
         obstacle: Why it cannot be judged; empty if it can.
         why: What to keep in mind.
+
+    Returns:
+        A copy; ``not comparable`` with the reason if a side was not measured or there is an obstacle.
     """
     missing = [side for side, value in (("earlier", row.before), ("later", row.after)) if value is None]
     if missing:
@@ -120,6 +126,9 @@ def totals(runs: Runs, obstacle: str, training: Judgement, wall: Judgement) -> t
         obstacle: Why a step of one is not to be compared with a step of the other; empty if it is.
         training: Judgement of the throughput, for the row of samples/s.
         wall: Judgement of the wall time.
+
+    Returns:
+        In that order, in ms, samples/s and s; the wall time may have a second row, without the profiler's own time.
     """
     before, after, draws = runs.before, runs.after, runs.draws
     periods = before.steps.period_ms, after.steps.period_ms
@@ -178,6 +187,9 @@ def phases(runs: Runs, obstacle: str) -> tuple[Change, ...]:
     Args:
         runs: Both.
         obstacle: Why a step of one is not to be compared with a step of the other; empty if it is.
+
+    Returns:
+        In ms, in the order of ``PHASES``, of those that either run has.
     """
     draws = runs.draws
     known = [{row.phase: row for row in report.phases} for _, report in runs.named]
@@ -236,6 +248,9 @@ def memory(runs: Runs, obstacle: str) -> tuple[Change, ...]:
     Args:
         runs: Both.
         obstacle: Why those of one are not to be compared with those of the other; empty if they are.
+
+    Returns:
+        In bytes, the process first; without those that are 0 or not known in both.
     """
     sides = [dict(_peaks(report)) for _, report in runs.named]
     rows = []

@@ -10,13 +10,16 @@ MAX_LINES = 200
 
 
 def code_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[CodeChange, ...] | None:
-    """The files that differ, the largest change first; None if no file of both runs is known.
+    """The files that differ.
 
     A file that is known of one of them only may be new, or did not fit.
 
     Args:
         before: Source files of the earlier run by path.
         after: Source files of the later run.
+
+    Returns:
+        The largest change first; empty if none differs, None if no file of both runs is known.
     """
     if not before.keys() & after.keys():
         return None

@@ -27,6 +27,10 @@ def finding_changes(
         after: Report of the later run.
         phases: Medians before and after, with intervals where they are known.
         comparable: The runs may be compared with each other; else no bound is called passed.
+
+    Returns:
+        Those of the earlier run that are gone or no longer judged, the new ones, the kept ones; within each in the
+        order of their report.
     """
     then = {(f.rule, f.subject): f for f in before.findings}
     now = {(f.rule, f.subject): f for f in after.findings}

@@ -64,6 +64,9 @@ def not_comparable(measure: str, why: str) -> Judgement:
     Args:
         measure: Name for ``--metric``.
         why: One phrase.
+
+    Returns:
+        Without a speed-up and an interval.
     """
     return Judgement(measure=measure, outcome="not comparable", why=why)
 
@@ -123,6 +126,9 @@ def noise(runs: Runs, *, slower: bool) -> float:
     Args:
         runs: Both.
         slower: Whether the later run is; waiting that changed the other way explains nothing.
+
+    Returns:
+        Natural ones; at least that of 1 plus the threshold.
     """
     floor, waits = math.log1p(runs.threshold_ratio), cpu_waits(runs)
     if waits is None:

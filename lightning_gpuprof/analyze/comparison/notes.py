@@ -22,6 +22,9 @@ def cause(training: Judgement, phases: Sequence[Change]) -> str:
     Args:
         training: Judgement of the throughput.
         phases: Time per step before and after; their changes sum to that of the step.
+
+    Returns:
+        One phrase, in ms, with up to three phases; empty if the step did not move, or no phase with it.
     """
     if training.outcome not in ("improved", "regressed"):
         return ""
@@ -62,6 +65,9 @@ def notes(
         host: What was sampled of the host in both.
         predicted: Largest bound of one finding.
         above_bound: Whether more was gained than all findings together promised.
+
+    Yields:
+        Sentences without their full stop; the caveats of both runs come last.
     """
     sizes = batch_size(before), batch_size(after)
     if training.measure == "median step time" and training.speedup is not None and None in sizes:
@@ -98,7 +104,7 @@ def way_out(
     metrics: Collection[str],
     outcome: Outcome,
 ) -> str:
-    """What makes two runs comparable, or shows a change that the noise hides; empty if nothing is to be done.
+    """What makes two runs comparable, or shows a change that the noise hides.
 
     Args:
         runs: Both.
@@ -107,6 +113,9 @@ def way_out(
         training: Judgement of the throughput.
         metrics: Measures that were asked for.
         outcome: Of the comparison.
+
+    Returns:
+        A phrase without its full stop; empty if nothing is to be done.
     """
     if outcome != "not comparable":
         hidden = outcome == "within noise" and judging.cpu_waits(runs) is not None

@@ -107,6 +107,9 @@ class Resampling:
         Args:
             values: Of the steady steps in order of time, shape (n,).
             q: Between 0 and 1.
+
+        Returns:
+            In the unit of the values; draw i is of the same blocks for all columns.
         """
         at = float(np.quantile(values, q))
         worth = dependence(self._cells(values)).blocks
@@ -179,6 +182,9 @@ def draws_from_interval(value: float, ends: tuple[float, float], *, stream: int)
         value: The median.
         ends: Lower and upper end of the interval.
         stream: Seed of these draws: two runs need two.
+
+    Returns:
+        In the unit of the value, shape (4000,); nothing is known of the steps behind it.
     """
     normal = np.random.default_rng((SEED, stream)).standard_normal(ROUNDS) / 1.96
     return Drawn(at=np.asarray(value + np.where(normal > 0, ends[1] - value, value - ends[0]) * normal, np.float64))
@@ -232,6 +238,9 @@ def dependence(values: Floats, *, at_most: float = math.inf) -> Dependence:
     Args:
         values: Shape (n,), n at least 1.
         at_most: Independent values that they are known not to pass, as those of what they were made of.
+
+    Returns:
+        ``blocks`` is that size, ``error`` the standard error of the mean, in the unit of the values.
     """
     n = len(values)
     centred = values - values.mean()

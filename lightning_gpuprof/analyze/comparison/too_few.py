@@ -27,11 +27,14 @@ STUDENT_95 = 4.303
 
 
 def interval_obstacle(before: Drawn, after: Drawn) -> str:
-    """Why no interval is to be believed; empty if one is.
+    """Why no interval is to be believed.
 
     Args:
         before: Of the earlier run.
         after: Of the later run.
+
+    Returns:
+        One phrase without its full stop; empty if the interval is to be believed.
     """
     name, drawn = min((("earlier", before), ("later", after)), key=lambda pair: pair[1].blocks)
     if drawn.blocks >= MIN_BLOCKS:
@@ -65,11 +68,14 @@ def levels_apart(before: Drawn, after: Drawn) -> Range | None:
 
 
 def levels_words(before: Drawn, after: Drawn) -> str:
-    """What is known of two runs whose levels lie apart; empty if they have none.
+    """What is known of two runs whose levels lie apart.
 
     Args:
         before: Of the earlier run.
         after: Of the later one.
+
+    Returns:
+        One sentence without its full stop; empty if one has no levels.
     """
     if before.levels is None or after.levels is None:
         return ""
@@ -105,6 +111,9 @@ def large_half_width(before: Drawn, after: Drawn) -> float:
     Args:
         before: Of the earlier run.
         after: Of the later one.
+
+    Returns:
+        A natural one; infinite where only a report is there.
     """
     return STUDENT_95 * math.hypot(*(drawn.error / float(np.median(drawn.at)) for drawn in (before, after)))
 
@@ -116,6 +125,9 @@ def ends(before: Range, after: Range, values: Range) -> Range:
         before: 5th and 95th percentile of the earlier run's steps.
         after: Of the later one's.
         values: The statistic of both.
+
+    Returns:
+        Lower and upper end of later minus earlier.
     """
     width = half_width(before, after)
     if width is None or min(values) <= 0:

@@ -66,11 +66,14 @@ class GpuRule(BaseRule, ABC):
 
     @abstractmethod
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge one GPU. None: nothing is found.
+        """Judge one GPU.
 
         Args:
             metrics: The run.
             gpu: One of its GPUs.
+
+        Returns:
+            The finding. None: nothing is found.
 
         Raises:
             MissingSignal: It cannot be judged.
@@ -91,6 +94,9 @@ class ClockRule(GpuRule):
             gpu: It is slow.
             clocks: Its clocks.
             held: What holds them down.
+
+        Returns:
+            In that order, in MHz and °C; None for what was not measured.
         """
         return (
             self.fact("SM clock while throttled", held.sm_clock_mhz, "MHz"),
@@ -100,11 +106,14 @@ class ClockRule(GpuRule):
 
 
 def slow_words(clocks: GpuClocks, held: HeldClock) -> str:
-    """``: SM clock 900 MHz instead of 1,400 MHz.``; only the full stop where one of them is not known.
+    """The end of a sentence: ``: SM clock 900 MHz instead of 1,400 MHz.``.
 
     Args:
         clocks: Of the GPU.
         held: What holds them down.
+
+    Returns:
+        Only the full stop where one of them is not known.
     """
     if held.sm_clock_mhz is None or clocks.full_mhz is None:
         return "."
@@ -118,6 +127,9 @@ def held_severity(metrics: Metrics, held: HeldClock, cost: Cost | None) -> Sever
         metrics: Metrics of the run.
         held: A reason for a low clock, and how often it held.
         cost: What that costs.
+
+    Returns:
+        Information where the cost is not known.
     """
     lost = 0.0 if cost is None else cost.ratio * held.lower_ratio / held.ratio
     return severity(lost, metrics.steps.steady_count)

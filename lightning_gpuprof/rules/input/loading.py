@@ -37,6 +37,9 @@ def wait_severity(idle_ratio: float | None, certain: float, steps: int) -> Sever
         idle_ratio: As :attr:`Loading.idle_ratio`.
         certain: Lower bound of the wait's share of the step.
         steps: Steps that it rests on.
+
+    Returns:
+        By what is certain, but no more than the device idles; at most a warning if that is not known.
     """
     if idle_ratio is not None:
         return severity(min(certain, idle_ratio), steps)
@@ -49,6 +52,9 @@ def wait_words(state: Loading, *, in_bursts: bool) -> str:
     Args:
         state: How the training loop is fed.
         in_bursts: Whether that is the mean step, as few steps wait, but for long.
+
+    Returns:
+        One clause without its full stop.
     """
     step, waited = millis(state.period_ms), millis(state.waited_ms)
     if in_bursts:
@@ -63,6 +69,9 @@ def loader_change(metrics: Metrics, workers: int, **more: Value) -> Change:
         metrics: The run.
         workers: To set.
         more: Further arguments.
+
+    Returns:
+        Of earlier values it has ``num_workers`` alone, if that is known.
     """
     facts = metrics.loader
     arguments: dict[str, Value] = {"num_workers": workers, **more}
@@ -81,6 +90,9 @@ def more_workers(metrics: Metrics, state: Loading, workers: int) -> Change:
         metrics: Metrics of the run.
         state: How the training loop is fed.
         workers: The new ``num_workers``.
+
+    Returns:
+        With fewer threads it has a line that sets them.
     """
     change = loader_change(metrics, workers)
     threads = state.compute_threads or 1
@@ -99,6 +111,9 @@ def why_workers(metrics: Metrics, state: Loading, change: Change) -> str:
         metrics: The run.
         state: How the training loop is fed.
         change: The change that :func:`more_workers` gives.
+
+    Returns:
+        Sentences with their full stops.
     """
     workers = change.arguments["num_workers"]
     most = "" if state.made or not state.num_workers else "up to "
@@ -118,11 +133,14 @@ def why_workers(metrics: Metrics, state: Loading, change: Change) -> str:
 
 
 def loading_left(state: Loading, plan: WorkerPlan) -> str:
-    """What of the wait more workers leave at best, or what they take of the model's CPUs; empty if that is little.
+    """What of the wait more workers leave at best, or what they take of the model's CPUs.
 
     Args:
         state: How the training loop is fed.
         plan: The number of workers.
+
+    Returns:
+        A phrase for ``leaves`` of a finding; empty if that is little, or the CPU time of loading is not known.
     """
     left_ms = plan.period_ms - state.compute_ms
     if left_ms >= _LEFT_RATIO * state.wait.median_ms:

@@ -42,6 +42,9 @@ class StarvingRule(FamilyRule[Starving], ABC):
             cost: As of :func:`cost_of_part`.
             level: Default: by the certain share of the wait and what the device idles.
             **words: Without the wait.
+
+        Returns:
+            It explains the wait for batches, or outlying steps if batches come in bursts.
         """
         state = found.state
         words["explains"] = claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES
@@ -67,6 +70,9 @@ def cost_of_part(metrics: Metrics, found: Starving, part: float, most_ms: float 
         found: How the steps wait.
         part: 0 to 1.
         most_ms: No more is gained per step.
+
+    Returns:
+        In ms per step, a mean one if batches come in bursts.
     """
     step_ms, wait = found.state.period_ms, found.state.wait
     return metrics.cost(min(most_ms, found.saved_ms(part)), part * wait.lower_ratio * step_ms, step_ms=step_ms)
@@ -89,6 +95,9 @@ def without_words(found: Starving, name: str, part: float) -> str:
         found: How the steps wait.
         name: Of the part.
         part: 0 to 1.
+
+    Returns:
+        One sentence with its full stop.
     """
     state = found.state
     left_ms = found.make_ms * (1 - part) / max(1, state.num_workers)

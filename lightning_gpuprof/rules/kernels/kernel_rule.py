@@ -57,6 +57,9 @@ class KernelRule(FamilyRule[DeviceRun], ABC):
             time: Of the kernels, compared with ``least_ratio``; those that overlap may add up to more than the step.
             cost: What a fix saves of it; None: not known.
             **words: Without time and step time.
+
+        Returns:
+            Its evidence begins with the time, if that is given, and ends with the step time.
         """
         length = None if time is None else self.evidence("least_ratio", min(1.0, time.ratio), self.what)
         words["evidence"] = (length, *words["evidence"], self.fact("step time", run.period_ms, "ms"))

@@ -38,6 +38,9 @@ def late_launches(metrics: Metrics, step: ExplainedStep) -> Cost:
     Args:
         metrics: The run.
         step: Its device's step.
+
+    Returns:
+        In ms per untraced step, with what is certain of it.
     """
     return metrics.cost(step.late_launch_ms, step.late_launch_lower_ms)
 
@@ -58,6 +61,9 @@ def fewer_launches(metrics: Metrics, step: ExplainedStep) -> Advice:
     Args:
         metrics: Metrics of the run.
         step: Its device's step.
+
+    Returns:
+        The change is None if none of the sentences has one.
     """
     given = [_compile(metrics, step), _optimizer(metrics, step), _batch(metrics, step)]
     advice = [one for one in given if one is not None]
@@ -70,6 +76,9 @@ def compile_for_launches(metrics: Metrics, step: ExplainedStep) -> tuple[str, Ch
     Args:
         metrics: The run.
         step: Its device's step.
+
+    Returns:
+        Sentences with their full stops, and the line to add.
     """
     varies = shapes_vary(step)
     text, change = compile_model(metrics, ", dynamic=True" if varies else ', mode="reduce-overhead"')

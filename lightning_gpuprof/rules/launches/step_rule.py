@@ -59,6 +59,9 @@ def less_work_saves_ms(metrics: Metrics, step: ExplainedStep, work_ms: float) ->
         metrics: The run.
         step: Its device's step.
         work_ms: Work of the device per step.
+
+    Returns:
+        Milliseconds per step, at least 0.
     """
     if metrics.fetch.workers_set_the_pace and step.data_ms >= STARVED_RATIO * step.period_ms:
         return 0.0
@@ -137,6 +140,9 @@ class StepRule(FamilyRule[ExplainedStep], ABC):
             cost: What a fix saves of it.
             severity: Default: by the cost.
             **words: Without these.
+
+        Returns:
+            Its confidence is lower if tracing inflated the window.
         """
         words["summary"] += remark(step)
         words["confidence"] = self.certainty * confidence(step)

@@ -33,6 +33,9 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             happened: The begin: what happened how often.
             each: Whether the typical time of one is said where there are several.
+
+        Returns:
+            One sentence with its full stop.
         """
         median_s = self.part.median_s if each and self.part.count > 1 else None
         one = "" if median_s is None else f", about {seconds(median_s)} each"

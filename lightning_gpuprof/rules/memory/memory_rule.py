@@ -101,6 +101,9 @@ class AllocatorCallsRule(FamilyRule[DeviceMemory], ABC):
             memory: torch's allocator on the GPU.
             least: Severity by the number of calls; a higher cost raises it.
             **words: Without the number of steady steps.
+
+        Returns:
+            As severe as the worse of calls and cost; without a gain if the cost is not known or not worthwhile.
         """
         cost = _cost(metrics)
         levels = (least, "info" if cost is None or not cost.is_worth() else cost.severity)

@@ -36,6 +36,9 @@ def lost_by_waiting(metrics: Metrics, share: Share, steps: int) -> Cost:
         metrics: The run.
         share: How much longer the rank takes than the others, of a step.
         steps: That all ranks were compared in.
+
+    Returns:
+        In ms per step; without a limit on a CPU, or if no trace window shows what the device waits for.
     """
     most = rank_wait_ratio(metrics)
     return replace(metrics.cost_of(share), steps=steps, most_ratio=math.inf if most is None else most)

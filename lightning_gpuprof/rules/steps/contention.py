@@ -108,6 +108,9 @@ def fitting_change(*, workers: int | None, kept: int, threads: int | None, left:
         kept: Of them.
         threads: Of torch now; None: not known.
         left: CPUs for them; None: leave them as they are.
+
+    Returns:
+        Of the DataLoader, with the line that sets the threads; without both if nothing has to change.
     """
     fewer_threads = left is not None and (threads is None or threads > left)
     return Change(

@@ -48,11 +48,14 @@ class PhaseRule(FamilyRule[Cost]):
 
 
 def idle_evidence(metrics: Metrics, phase: Phase) -> Evidence | None:
-    """How long a device idles in a phase, for the findings that rest on it; None on a CPU or without a window.
+    """How long a device idles in a phase, for the findings that rest on it.
 
     Args:
         metrics: Metrics of the run.
         phase: A phase of the step.
+
+    Returns:
+        A ratio of the step, compared with no limit; None on a CPU or without a window.
     """
     most_ratio = metrics.host_limit.by_phase.get(phase)
     if most_ratio is None or metrics.is_cpu_only:

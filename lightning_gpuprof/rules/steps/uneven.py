@@ -46,6 +46,9 @@ def suspect_words(metrics: Metrics, change: SpeedChange) -> str:
     Args:
         metrics: Metrics of the run.
         change: The difference between a slow and a fast part of the run.
+
+    Returns:
+        A phrase without its full stop.
     """
     if change.phase == "callbacks" and metrics.callback_shares:
         return costly_callback(metrics)
@@ -67,11 +70,14 @@ def costly_callback(metrics: Metrics) -> str:
 
 
 def site_in(metrics: Metrics, phase: Phase) -> str:
-    """The line of your code where the main thread was most often seen in a phase; empty if it was not.
+    """The line of your code where the main thread was most often seen in a phase.
 
     Args:
         metrics: Metrics of the run.
         phase: A phase of the step.
+
+    Returns:
+        ``file:line function``; empty if it was not seen in it.
     """
     return next((row.sites[0][0] for row in metrics.blocked or () if row.phase == phase and row.sites), "")
 
@@ -82,6 +88,9 @@ def window_at(metrics: Metrics, batch: int) -> tuple[int, int]:
     Args:
         metrics: Metrics of the run.
         batch: Number of the batch, from 0, over all epochs.
+
+    Returns:
+        First and last step, both included, as an entry of ``windows`` of the profiler.
     """
     start = max(1, batch // (metrics.positive("trainer.accumulate_grad_batches") or 1))
     return start, start + 2
@@ -94,6 +103,10 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
         metrics: The run.
         worst_ms: The longest step.
         median_ms: An ordinary step.
+
+    Returns:
+        The text begins with a space. It is empty, without a change, if there is nothing to say; without a change it
+        says that a longer queue does not help.
     """
     loader = metrics.loader
     if loader is None or loader.num_workers is None:

@@ -29,11 +29,14 @@ class WaitRule(StepRule, ABC):
     """Share of the step time that their cost has to reach for certain; likewise."""
 
     def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
-        """Judge the waits of the cause. None: they cost too little.
+        """Judge the waits of the cause.
 
         Args:
             metrics: The run.
             step: Its device's step.
+
+        Returns:
+            The finding. None: they cost too little.
         """
         found = costly_waits(step, self.cause, least_per_step=self.least_per_step, least_ratio=self.least_ratio)
         if found is None:
@@ -66,14 +69,20 @@ class WaitRule(StepRule, ABC):
         Args:
             metrics: Metrics of the run.
             found: The waits of this cause per step, and what they cost.
+
+        Returns:
+            Sentences with their full stops.
         """
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
-        """The advice as data. None: it needs a human.
+        """The advice as data.
 
         Args:
             metrics: Metrics of the run.
             found: The waits of this cause per step, and what they cost.
+
+        Returns:
+            None: it needs a human.
         """
         return None
 
@@ -93,13 +102,16 @@ class WaitRule(StepRule, ABC):
 def costly_waits(
     step: ExplainedStep, cause: WaitCause, *, least_per_step: float, least_ratio: float
 ) -> HostWaits | None:
-    """The waits of one cause, if they are worth a finding. Otherwise None.
+    """The waits of one cause, if they are worth a finding.
 
     Args:
         step: The device's step.
         cause: Whose waits.
         least_per_step: Waits per step that are needed.
         least_ratio: Share of the step time that the lower bound of their cost has to reach.
+
+    Returns:
+        Times in ms per step. None: they are not worth one.
 
     Raises:
         MissingSignal: The sync points of the window could not be computed.
