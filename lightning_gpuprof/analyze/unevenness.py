@@ -21,12 +21,12 @@ TAKEN_CPUS = 0.2
 """More CPUs taken by others than this, and they may be the cause. Heuristic: a fifth of one CPU."""
 
 DELAY_RATIO = 0.05
-"""More waiting for a CPU than this, as a share of the step time, and others may be the cause. Catalogue: "
-"cpu-contention."""
+"""More waiting for a CPU than this, as a share of the step time, and others may be the cause, as in
+``cpu-contention``."""
 
 ALIKE_RATIO = 0.30
-"""If the change is spread over the phases as the step is, but for less than this part of it, all changed alike. "
-"Heuristic."""
+"""If the change is spread over the phases as the step is, but for less than this part of it, all changed alike.
+Heuristic."""
 
 LEAST_PART = 0.1
 """Of the steady steps that the fast part has at least, against which others are held. Heuristic."""

@@ -35,8 +35,12 @@ _MAX_CODE, _MAX_CODE_CHARACTERS = 30, 200
 """Lines of code in a record, and of each of them."""
 _PUBLISH_EVERY_NS = 10_000_000_000
 _EARLY_NS = 1_000_000_000
-"""In the first second the interpreter is asked twice as often, so that a fit of a second has enough answers; looks are
-not more, because each stands for the same time."""
+"""In the first second the interpreter is asked twice as often, so that a fit of a second has enough answers."""
+_LOOKS_EVERY_EARLY = 2
+"""Looks are not more, because each stands for the same time."""
+_ALWAYS_ASKS_NS, _ASKS_EVERY = 10_000_000_000, 3
+"""After ten seconds, when a hundred answers are known, every third time: for each, as for each look, the main thread
+has to wait for the interpreter once more."""
 MAX_DEPTH = 12
 """Frames of a stack that are kept, the innermost: recursion has no end."""
 _SHORT_S = 2.0
@@ -296,7 +300,8 @@ class CallSiteSampler:
         self._first_ns: int | None = None
         self._planned_ns = 0
         """About when the recorder comes next, by the clock."""
-        self._looked = self._is_judged = False
+        self._calls = -1  # the first one is number 0
+        self._is_judged = False
         self._coded: set[str] = set()
         self._since_s = self.now_s()
         self._handed_over_ns = 0
@@ -312,13 +317,15 @@ class CallSiteSampler:
             self._own.delay = KeptFile(f"/proc/self/task/{threading.get_native_id()}/schedstat")
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
-        """Ask and look once, early on look every other time; every 10 s hand over the counts since then."""
+        """Ask or look, or both; every 10 s hand over the counts since then."""
         if self._first_ns is None:
             self._first_ns = self._handed_over_ns = t_ns
         early = t_ns - self._first_ns < _EARLY_NS
         self.interval_s = self._mean_interval_s * (0.5 if early else 1.0) * self._random.uniform(0.5, 1.5)
-        self._looked = not (early and self._looked)
-        self._ask(t_ns)
+        self._calls += 1
+        asks = t_ns - self._first_ns < _ALWAYS_ASKS_NS or self._calls % _ASKS_EVERY == 0
+        looks = not early or self._calls % _LOOKS_EVERY_EARLY == 0
+        self._ask_and_look(t_ns, asks=asks, looks=looks)
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
             return ()
         self._handed_over_ns = t_ns
@@ -333,16 +340,26 @@ class CallSiteSampler:
         vars(self._own).clear()
         return self._take()
 
-    def _ask(self, t_ns: int) -> None:
-        """Let go of the interpreter until a moment that is drawn, and see whether it took as long as from Python; look.
-
-        Times at which the main thread went from one slot to the next before we had it are left out.
-        """
+    def _ask_and_look(self, t_ns: int, *, asks: bool, looks: bool) -> None:
+        """Do so from a moment that is drawn on."""
         begin_ns = time.perf_counter_ns()
         planned_ns, self._planned_ns = self._planned_ns, begin_ns + round(self.interval_s * 1e9)
         # when it was planned, not when the main thread let us have the interpreter: that is at certain lines
         base_ns = planned_ns if begin_ns - _LATE_NS < planned_ns < begin_ns + _LATE_NS else begin_ns
         due_ns = base_ns + round(self._random.uniform(0.0, _MAX_PAUSE_S) * 1e9)
+        if asks:
+            self._ask(due_ns)
+        if looks:
+            look_ns = due_ns + _SETTLE_NS
+            with _prompt_switches():
+                _sleep_until(look_ns)
+                self._look(t_ns)
+
+    def _ask(self, due_ns: int) -> None:
+        """Let go of the interpreter until then, and see whether it takes as long as from Python to get it back.
+
+        Times at which the main thread went from one slot to the next before we had it are left out.
+        """
         before = self._scheduled()
         is_early = time.perf_counter_ns() < due_ns
         _sleep_until(due_ns)
@@ -354,11 +371,6 @@ class CallSiteSampler:
                 waited_ns -= max(0, _delay_ns(self._scheduled()) - _delay_ns(before))
             asked, late = self._lock.get(slot, (0, 0))
             self._lock[slot] = asked + 1, late + (waited_ns >= late_ns)
-        if self._looked:
-            look_ns = due_ns + _SETTLE_NS
-            with _prompt_switches():
-                _sleep_until(look_ns)
-                self._look(t_ns)
 
     def _scheduled(self) -> bytes:
         """What the kernel counts of this thread; empty: not known."""

@@ -15,7 +15,7 @@ DEFAULT_METRICS = ("throughput", "wall")
 """Measures that decide the outcome unless others are asked for."""
 
 DEFAULT_THRESHOLD_RATIO = 0.03
-"""Smaller differences between two runs are noise (ours; the rules hold back gains below 3 % as well)."""
+"""Smaller differences between two runs are noise (heuristic; the rules hold back gains below 3 % as well)."""
 
 THIS_RUN = "this run"
 """Name of a later run that has just ended, which no command can take."""

@@ -1,4 +1,4 @@
-"""Of millions of steps a part is looked at where that moves nothing: medians and quantiles, never sums."""
+"""Of more than half a million steps a part is looked at where that moves nothing: medians and quantiles, never sums."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from lightning_gpuprof.model.packing import pack, unpack
 LONG = MAX_WHOLE_STEPS + 1
 
 
-def test_up_to_two_million_steps_all_are_looked_at() -> None:
+def test_up_to_half_a_million_steps_all_are_looked_at() -> None:
     assert thinned(LONG - 1) == slice(None)
 
 

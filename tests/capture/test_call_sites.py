@@ -257,6 +257,7 @@ def test_a_thread_that_has_ended_is_no_error(tmp_path: Path) -> None:
 def test_records_hold_the_looks_since_the_one_before_and_sum_to_all(blocked: Start, tmp_path: Path) -> None:
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
+    sampler.open()
     records: list[CallSites] = []
     for at in (*range(20), *range(20, 500, 2)):  # twentieths of a second, as they come
         records += sampler.sample(at * SECOND // 20)
@@ -264,6 +265,8 @@ def test_records_hold_the_looks_since_the_one_before_and_sum_to_all(blocked: Sta
     assert len(records) == 3
     # each stands for a tenth of a second, in the first one, too
     assert sum(record.counts[1]["train.py:2 training_step"] for record in records) == 250
+    asked = [record.lock.get(1, (0, 0))[0] for record in records]
+    assert 100 < sum(asked) <= 20 + 90 + 150 // 3  # fewer where this machine gave us no CPU
     assert list(sampler.close()) == []
 
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from patching_cases import CASES, FUSED, RARER, THINGS, WORKERS, WRITTEN, Case, plain
 
 from lightning_gpuprof.cli import patching
+from lightning_gpuprof.cli.patching import syntax
 from lightning_gpuprof.cli.patching.patch import Patch, apply, patch
+from lightning_gpuprof.cli.patching.source import Source
 from lightning_gpuprof.errors import PatchError
 from lightning_gpuprof.model.change import Change
 
@@ -128,6 +130,14 @@ def test_what_is_put_in_by_hand_says_where(place: str, begin: str, tmp_path: Pat
     (unplaced,) = patch([Change(add=("padded = pad(batch)",), place=place)], sources=sources).unplaced
     assert unplaced.lines[0].startswith(begin)
     assert unplaced.lines[1:] == ("  padded = pad(batch)",)
+
+
+def test_what_is_imported_is_not_imported_again() -> None:
+    text = b"from lightning.pytorch.callbacks import Callback, ModelCheckpoint as Kept\n"
+    source = Source(Path("train.py"), text, ast.parse(text))
+    assert syntax.add_import(source, "lightning.pytorch.callbacks", "Callback") == text
+    added = syntax.add_import(source, "lightning.pytorch.callbacks", "ModelCheckpoint")
+    assert added == text.replace(b" as Kept", b" as Kept, ModelCheckpoint")
 
 
 def test_a_file_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:

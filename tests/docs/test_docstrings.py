@@ -20,6 +20,14 @@ def is_rule(node: ast.ClassDef) -> bool:
     return "id" in [name.id for name in assigned if isinstance(name, ast.Name)]
 
 
+def says_what_is_returned(node: ast.FunctionDef, docstring: str) -> bool:
+    """A yes or no is said by its first line; so is what a fixture of a ``with`` or a fault hands on."""
+    returned = "None" if node.returns is None else ast.unparse(node.returns)
+    if returned in ("None", "NoReturn", "Self") or (returned == "bool" and docstring.startswith("Whether ")):
+        return True
+    return "Returns:" in docstring or "Yields:" in docstring
+
+
 def missing_sections(body: list[ast.stmt], within: str = "") -> Iterator[str]:
     """Public functions without ``Args:`` for two or more arguments, without ``Raises:`` for their own ``raise``, or
     without a word on the None that they may return; and what has no docstring at all, as ruff lets it pass in the
@@ -37,6 +45,8 @@ def missing_sections(body: list[ast.stmt], within: str = "") -> Iterator[str]:
             of_lightning = hasattr(Callback, node.name)  # Lightning says what its hooks are given
             if len(named) > 1 and "Args:" not in docstring and not of_lightning:
                 yield f"{within}{node.name}: Args"
+            if len(named) > 1 and not says_what_is_returned(node, docstring) and not of_lightning:
+                yield f"{within}{node.name}: Returns"
             raises = any(isinstance(one, ast.Raise) and one.exc is not None for one in ast.walk(node))
             if raises and "Raises" not in docstring:
                 yield f"{within}{node.name}: Raises"

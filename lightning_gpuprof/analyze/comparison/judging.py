@@ -24,7 +24,7 @@ MIN_STEADY_STEPS = 10
 """Fewer steady steps than this say nothing about a median (the rules' own minimum for a warning)."""
 
 WALL_NOISE_FLOOR_S = 0.2
-"""Start and end of a ``fit`` vary by about so much (ours, to be calibrated); it matters in runs of a few seconds."""
+"""Start and end of a ``fit`` vary by about so much (heuristic); it matters in runs of a few seconds."""
 
 OTHERS_CPUS = 0.25
 """Other programs that take no more of a CPU than this are not what the main thread waited for (heuristic)."""

@@ -24,7 +24,7 @@ MAX_BLOCK_CELLS = 0.2
 """Of all cells: five blocks at least, or the draws are too few different ones."""
 SEED = 20_240_229
 MIN_BLOCKS = 5
-"""Independent values that steps must be worth (ours; chosen by simulation, see decision 69)."""
+"""Independent values that steps must be worth (heuristic, chosen by simulation, see decision 69)."""
 TAIL_RATIO = 0.25
 """How far a tail hangs together is not known from the few steps in it: as far as all of them."""
 LEVELS = 10

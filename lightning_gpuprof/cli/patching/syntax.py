@@ -476,6 +476,8 @@ def _merged(tree: _Tree, module: str, name: str) -> bytes | None:
             continue
         if found.module is None or tree.module.code_for_node(found.module) != module:
             continue
+        if any(one.evaluated_name == name and one.asname is None for one in found.names):
+            return tree.module.bytes
         begin: _Space = found.lpar.whitespace_after if found.lpar is not None else cst.SimpleWhitespace("")
         end: _Space = found.rpar.whitespace_before if found.rpar is not None else cst.SimpleWhitespace("")
         names, end = _joined(list(found.names), cst.ImportAlias(cst.Name(name)), begin, end)
