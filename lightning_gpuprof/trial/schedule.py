@@ -150,13 +150,24 @@ class Schedule:
         return combined([self.arms[name] for name in faster_arms(self.blocks, self.arms) if self.arms[name].changes])
 
     def _best_loader(self) -> Arm | None:
-        """The fastest by now, though undecided: with deeper queues it may gain more. None: that of the program."""
+        """The fastest by now, though undecided: with deeper queues it may gain more. None: that of the program.
+
+        Where loading costs something, as its ceiling shows, also the fastest of those that gain nothing: a queue of two
+        batches hides none that takes as long as ten others.
+        """
         found = {name: paired(self.blocks, name) for name, arm in self.arms.items() if _is_loader(arm)}
         gains = {
             name: one.speedup
             for name, one in found.items()
             if one is not None and one.outcome in ("faster", "undecided") and one.speedup > 1.0
         }
+        ceiling = paired(self.blocks, INPUT)
+        if not gains and ceiling is not None and ceiling.outcome == "faster":
+            gains = {
+                name: one.speedup
+                for name, one in found.items()
+                if one is not None and one.outcome != "slower" and _workers(self.arms[name])
+            }
         return self.arms[max(gains, key=gains.__getitem__)] if gains else None
 
     def _finer(self, best: Arm | None) -> Sequence[Arm]:
