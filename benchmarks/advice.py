@@ -267,6 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not chosen(options.only, 0):
         parser.error(f"--only {' '.join(options.only)} names no setting and no case")
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
     results = earlier(options.json) if options.resume else Results(source=source_digest())
     wanted = deque(
         job

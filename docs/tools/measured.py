@@ -291,6 +291,7 @@ def tried() -> str:
         "`benchmarks/results/advice.json`):\n\n"
         + table(("change", "before", "after", "achieved", "expected", "tried", "called"), rows)
         + _searches(results["searches"])
+        + (f"\n\n{note}" if (note := results.get("note")) else "")
     )
 
 
