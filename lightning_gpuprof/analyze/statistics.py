@@ -13,7 +13,7 @@ Times = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 BOOTSTRAP_ROUNDS = 200
 MAX_WHOLE_STEPS = 1 << 19
-THINNED_STEPS = 1 << 18
+THINNED_STEPS = 1 << 17
 STRETCH_STEPS = 1 << 10
 BOOTSTRAP_MAX_STEPS = 2000
 """A bootstrap over more steps than this uses that many, taken evenly: the bound no longer moves."""
@@ -29,7 +29,7 @@ _SEED = 20_240_229
 
 
 def thinned(count: int) -> npt.NDArray[np.int64] | slice:
-    """Which of so many steps medians, quantiles and spreads are taken of: all, or of more than half a million 262,144.
+    """Which of so many steps medians, quantiles and spreads are taken of: all, or of more than half a million 131,072.
 
     They are stretches of neighbours, spread evenly over the run, so that what neighbours share is kept. Of so many
     steps a quantile moves by a few thousandths at most. Sums are of all steps.
