@@ -349,8 +349,8 @@ class CallSiteSampler:
         due_ns = base_ns + round(self._random.uniform(0.0, _MAX_PAUSE_S) * 1e9)
         if asks:
             self._ask(due_ns)
-        if looks:
-            look_ns = due_ns + _SETTLE_NS
+        if looks:  # soon: other threads of the program lose the interpreter as often meanwhile
+            look_ns = due_ns + _SETTLE_NS if asks else max(due_ns, begin_ns + _SETTLE_NS)
             with _prompt_switches():
                 _sleep_until(look_ns)
                 self._look(t_ns)
