@@ -70,7 +70,7 @@ test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
 	$(PYTEST) -m slow --durations=60 $(SLOW)  # two: each measures a training, and a third slows both
 
 sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 11 for a twelfth of the lines
-	$(PYTEST) -m slow $(if $(PART),-k part$(PART)) tests/end_to_end/test_sabotage.py
+	$(PYTEST) -m slow $(if $(PART),-k part$(PART)of) tests/end_to_end/test_sabotage.py
 
 oldest: $(READY) ## A fit and one of two ranks with the oldest Lightning that works, and the torch that is here
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/versions.py --oldest

@@ -162,6 +162,8 @@ class Results(msgspec.Struct):
     """How often other programs disturbed a job, which was then measured again, or not at all if that was too often."""
     left: int = 0
     """Jobs for which there was no time."""
+    note: str = ""
+    """What a reader has to know of these results, in whole sentences."""
 
     def add(self, done: JobResult) -> str:
         """Take what a job found, and say it in a line."""

@@ -48,6 +48,8 @@ _SHORT_S = 2.0
 _MAX_PAUSE_S = 0.02
 """As long as steps of small models: whoever wakes up gets the interpreter at the end of what held it, and a fixed short
 pause would always ask where nobody has it."""
+_SHORT_PAUSE_S = 0.004
+"""Before a look alone: from here on, other threads of the program lose the interpreter every 50 µs, too."""
 _LATE_NS = 20_000_000
 """So much later than planned a call mostly comes at most."""
 _PROMPT_S = 50e-6
@@ -346,13 +348,12 @@ class CallSiteSampler:
         planned_ns, self._planned_ns = self._planned_ns, begin_ns + round(self.interval_s * 1e9)
         # when it was planned, not when the main thread let us have the interpreter: that is at certain lines
         base_ns = planned_ns if begin_ns - _LATE_NS < planned_ns < begin_ns + _LATE_NS else begin_ns
-        due_ns = base_ns + round(self._random.uniform(0.0, _MAX_PAUSE_S) * 1e9)
+        due_ns = base_ns + round(self._random.uniform(0.0, _MAX_PAUSE_S if asks else _SHORT_PAUSE_S) * 1e9)
         if asks:
             self._ask(due_ns)
-        if looks:  # soon: other threads of the program lose the interpreter as often meanwhile
-            look_ns = due_ns + _SETTLE_NS if asks else max(due_ns, begin_ns + _SETTLE_NS)
+        if looks:
             with _prompt_switches():
-                _sleep_until(look_ns)
+                _sleep_until(due_ns + _SETTLE_NS)
                 self._look(t_ns)
 
     def _ask(self, due_ns: int) -> None:

@@ -153,7 +153,7 @@ class Schedule:
         """The fastest by now, though undecided: with deeper queues it may gain more. None: that of the program.
 
         Where loading costs something, as its ceiling shows, also the fastest of those that gain nothing: a queue of two
-        batches hides none that takes as long as ten others.
+        batches hides none that takes as long as ten others. Where the program has workers, its own do so instead.
         """
         found = {name: paired(self.blocks, name) for name, arm in self.arms.items() if _is_loader(arm)}
         gains = {
@@ -162,7 +162,7 @@ class Schedule:
             if one is not None and one.outcome in ("faster", "undecided") and one.speedup > 1.0
         }
         ceiling = paired(self.blocks, INPUT)
-        if not gains and ceiling is not None and ceiling.outcome == "faster":
+        if not gains and not self.can_prefetch and ceiling is not None and ceiling.outcome == "faster":
             gains = {
                 name: one.speedup
                 for name, one in found.items()

@@ -138,6 +138,10 @@ def test_what_is_imported_is_not_imported_again() -> None:
     assert syntax.add_import(source, "lightning.pytorch.callbacks", "Callback") == text
     added = syntax.add_import(source, "lightning.pytorch.callbacks", "ModelCheckpoint")
     assert added == text.replace(b" as Kept", b" as Kept, ModelCheckpoint")
+    two = text + b"from lightning.pytorch.callbacks import Timer as Timer\n"
+    assert (
+        syntax.add_import(Source(Path("train.py"), two, ast.parse(two)), "lightning.pytorch.callbacks", "Timer") == two
+    )
 
 
 def test_a_file_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_worker_that_dies_while_a_line_of_ours_is_at_work_ends_the_run() -> No
 
 PARTS = 12
 """All lines are in one of so many parts; CI takes one a commit, in turn, `make sabotage` all."""
-every_part = pytest.mark.parametrize("part", [pytest.param(part, id=f"part{part}") for part in range(PARTS)])
+every_part = pytest.mark.parametrize("part", [pytest.param(part, id=f"part{part}of{PARTS}") for part in range(PARTS)])
 
 
 @pytest.mark.slow

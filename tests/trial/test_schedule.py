@@ -251,9 +251,15 @@ def test_queues_are_deepened_though_the_workers_alone_are_undecided() -> None:
     assert all(set(arms) <= {BASE, "num_workers=2", *deeper} for arms in at_work), "no time for what is not better"
 
 
-@pytest.mark.parametrize(("perfect_s", "deeper"), [(0.025, [4, 8]), (0.05, [])])
+_OF_TWO = ["num_workers=2, prefetch_factor=4", "num_workers=2, prefetch_factor=8"]
+
+
+@pytest.mark.parametrize(
+    ("perfect_s", "has_workers", "deeper"),
+    [(0.025, False, _OF_TWO), (0.025, True, ["prefetch_factor=4", "prefetch_factor=8"]), (0.05, False, [])],
+)
 def test_where_loading_costs_something_workers_that_gain_nothing_read_further_ahead(
-    perfect_s: float, deeper: list[int]
+    perfect_s: float, has_workers: bool, deeper: list[str]
 ) -> None:
     """One batch of many is slow: two of the queue do not hide it, though all of them are loaded beside the model."""
 
@@ -262,8 +268,8 @@ def test_where_loading_costs_something_workers_that_gain_nothing_read_further_ah
         return 0.03 if "prefetch_factor" in arm.name else times.get(arm.name, 0.05)
 
     plan = Plan(arms=(loader(num_workers=1), loader(num_workers=2)), seconds=45, loader=True)
-    schedule, added, _ = played(plan, step_s, noise=0.01)
-    assert [one.arm.name for one in added] == [f"num_workers=2, prefetch_factor={depth}" for depth in deeper]
+    schedule, added, _ = played(plan, step_s, noise=0.01, can_prefetch=has_workers)
+    assert [one.arm.name for one in added] == deeper
     found = [paired(schedule.blocks, one.arm.name) for one in added]
     assert [one is not None and one.outcome for one in found] == ["faster" for _ in deeper]
 

@@ -5,7 +5,7 @@ Places are nodes of :mod:`ast`, edits are made in libcst's tree of the same text
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -469,21 +469,28 @@ def add_import(source: Source, module: str, name: str = "") -> bytes:
 
 
 def _merged(tree: _Tree, module: str, name: str) -> bytes | None:
-    """The name added to an import from the same module, if there is one."""
+    """The name added to the first import from the same module, if there is one and none has it."""
+    imports = list(_imports_from(tree, module))
+    if any(one.evaluated_name == name and one.evaluated_alias in (None, name) for _, names in imports for one in names):
+        return tree.module.bytes
+    if not imports:
+        return None
+    found, names = imports[0]
+    begin: _Space = found.lpar.whitespace_after if found.lpar is not None else cst.SimpleWhitespace("")
+    end: _Space = found.rpar.whitespace_before if found.rpar is not None else cst.SimpleWhitespace("")
+    names, end = _joined(names, cst.ImportAlias(cst.Name(name)), begin, end)
+    closing = found.rpar.with_changes(whitespace_before=end) if found.rpar is not None else None
+    return tree.replaced(found, found.with_changes(names=names, rpar=closing))
+
+
+def _imports_from(tree: _Tree, module: str) -> Iterator[tuple[cst.ImportFrom, Sequence[cst.ImportAlias]]]:
+    """The file's own imports of names from a module, with these names."""
     for one in tree.module.body:
         found = one.body[0] if isinstance(one, cst.SimpleStatementLine) else None
         if not isinstance(found, cst.ImportFrom) or isinstance(found.names, cst.ImportStar) or found.relative:
             continue
-        if found.module is None or tree.module.code_for_node(found.module) != module:
-            continue
-        if any(one.evaluated_name == name and one.asname is None for one in found.names):
-            return tree.module.bytes
-        begin: _Space = found.lpar.whitespace_after if found.lpar is not None else cst.SimpleWhitespace("")
-        end: _Space = found.rpar.whitespace_before if found.rpar is not None else cst.SimpleWhitespace("")
-        names, end = _joined(list(found.names), cst.ImportAlias(cst.Name(name)), begin, end)
-        closing = found.rpar.with_changes(whitespace_before=end) if found.rpar is not None else None
-        return tree.replaced(found, found.with_changes(names=names, rpar=closing))
-    return None
+        if found.module is not None and tree.module.code_for_node(found.module) == module:
+            yield found, found.names
 
 
 def _is_import(node: cst.CSTNode) -> bool:

@@ -27,6 +27,7 @@ below it, the operators are too many, unless Python is seen in a function that `
 ## When it is wrong
 - Stacks in a window slow down each Python call, so the share is too large.
 - Native code that is not torch's, such as a tokenizer, counts as Python.
+- On a CPU without a window, the first ten seconds of a run weigh three times as much as those after them.
 
 ## What to do
 Your own code: replace loops with operators on whole tensors, or move the work out of the step (into the Dataset, or
