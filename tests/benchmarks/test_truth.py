@@ -19,6 +19,7 @@ from truths.cases import CASES
 from truths.cures import CURES, NoCureError, advised
 from truths.fits import Fit
 from truths.judging import judge, summarise
+from truths.recorded import TRACES
 from truths.running import Job, JudgedFinding, RunOutcome, in_own_process, run_all
 
 from lightning_gpuprof.model.change import Change
@@ -86,6 +87,8 @@ NO_CASE = {
     "barebones-gap": "Lightning's loop takes 0.15 ms of a step with one layer, and a finding has to gain 0.2 ms",
     "compile-absent": "it says beside launch-bound, and only there, that nothing is compiled; allowed in its cases",
 }
+if not TRACES.is_dir():
+    NO_CASE["ddp-bucket-size"] = "its case is a recorded trace, and ../shared is absent"
 
 
 @pytest.mark.skipif(compiler() is None, reason="cases of drivers are built from C")
