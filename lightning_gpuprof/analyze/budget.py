@@ -8,6 +8,7 @@ import numpy as np
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.journal import Slot
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part, Phase, SegmentKind, Stage, parts_of
@@ -47,7 +48,7 @@ def wall(journal: Journal) -> Wall:
     """Wall time of the stage in parts; what no record accounts for is ``unexplained``."""
     stage = journal.header.stage
     ns: dict[Part, int] = defaultdict(int, dict.fromkeys(parts_of(stage), 0))
-    for slot, kind, spent in journal.time_of_slots():
+    for slot, kind, spent in journal.time_of_slots:
         ns[part(slot, kind, stage)] += spent
     total = journal.end_ns - journal.header.start_ns
     ns["unexplained"] += total - sum(ns.values())
@@ -68,22 +69,28 @@ def phase_rows(
     Returns:
         In the order of ``PHASES``; times per step, in ms, are of the steady steps, and None if there are none.
     """
-    all_steady = np.flatnonzero(steady)
-    few = all_steady[statistics.thinned(len(all_steady))]
-    totals = {phase: int(phases[phase].sum()) for phase in PHASES}
-    whole = sum(totals.values())
-    ordinary_ms = _ordinary_ms(phases, few)
-    rows = []
+    count = int(steady.sum())
+    few = np.flatnonzero(steady)[statistics.thinned(count)]
+    few_ms: dict[Phase, Floats] = {}
+    totals: dict[Phase, int] = {}
+    means_ms: dict[Phase, float] = {}
     for phase in PHASES:
-        chosen = phases[phase][few] / 1e6
-        p05, median, p95 = statistics.quantiles(chosen, (0.05, 0.5, 0.95)) if len(chosen) else (None, None, None)
+        column = phases[phase]  # once: a long run's is unpacked
+        few_ms[phase] = column[few] / 1e6
+        totals[phase] = int(column.sum())
+        means_ms[phase] = float(column[steady].mean()) / 1e6 if count else 0.0
+    whole = sum(totals.values())
+    ordinary_ms = _ordinary_ms(few_ms)
+    rows = []
+    for phase, chosen in few_ms.items():
+        p05, median, p95 = statistics.quantiles(chosen, (0.05, 0.5, 0.95)) if count else (None, None, None)
         rows.append(
             PhaseRow(
                 phase=phase,
                 median_ms=median,
                 p95_ms=p95,
                 p05_ms=p05,
-                mean_ms=float(phases[phase][all_steady].mean()) / 1e6 if len(all_steady) else None,
+                mean_ms=means_ms[phase] if count else None,
                 total_s=totals[phase] / 1e9,
                 share=totals[phase] / whole if whole else 0.0,
                 ordinary_ms=ordinary_ms.get(phase),
@@ -94,23 +101,19 @@ def phase_rows(
     return tuple(rows)
 
 
-def _ordinary_ms(phases: Mapping[Phase, Ints], steady: Ints) -> dict[Phase, float]:
-    """The phases of an ordinary step, which sum to the median step time; empty if no step is steady.
+def _ordinary_ms(phases_ms: Mapping[Phase, Floats]) -> dict[Phase, float]:
+    """The phases of an ordinary step, which sum to the median step time; empty if there is no step.
 
     Args:
-        phases: Exclusive time in ns.
-        steady: Indices of steps.
+        phases_ms: Exclusive time of the steady steps.
     """
-    steps = np.zeros(len(steady))
+    steps = sum(phases_ms.values(), np.zeros(len(phases_ms["loop"])))
     if len(steps) == 0:
         return {}
-    for phase in PHASES:  # one after another: all at once are 200 MB of a million steps
-        steps += phases[phase][steady] / 1e6
     first, median, third = statistics.quantiles(steps, (0.25, 0.5, 0.75))
     middle = ((steps >= first) & (steps <= third)) | (len(steps) == 2)  # both quartiles lie between two
     mean = float(steps[middle].mean())
-    chosen = steady[middle]
-    means = ((phase, float((phases[phase][chosen] / 1e6).mean())) for phase in PHASES)
+    means = ((phase, float(its[middle].mean())) for phase, its in phases_ms.items())
     return {phase: its * median / mean if mean > 0 else 0.0 for phase, its in means}
 
 
@@ -126,7 +129,7 @@ def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:
     """
     ns: dict[tuple[str, str], int] = defaultdict(int)
     names = callback_names(journal.slots)
-    for slot, _, spent in journal.time_of_slots():
+    for slot, _, spent in journal.time_of_slots:
         if slot.callback and spent:
             ns[names[slot.callback], slot.hook] += spent
     rows = [

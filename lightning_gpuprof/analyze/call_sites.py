@@ -40,7 +40,7 @@ def lines(journal: Journal) -> tuple[LineRow, ...]:
     """
     all_s = float(journal.steps.period_ns.sum()) / 1e9
     found = []
-    for phase, slots, look_s in _looked(journal):
+    for phase, slots, _, look_s in _looked(journal):
         for place, looks in _added(journal.sites, slots).items():
             if looks >= LEAST_LOOKS and looks * look_s >= LEAST_RATIO * all_s:
                 spent_s = looks * look_s
@@ -64,9 +64,9 @@ def lines(journal: Journal) -> tuple[LineRow, ...]:
 def stacks(journal: Journal) -> tuple[StackRow, ...]:
     """What called the lines, at most 200 stacks, the costliest first; times as of :func:`lines`."""
     found = []
-    for phase, slots, look_s in _looked(journal):
+    for phase, slots, total_s, look_s in _looked(journal):
         counts = _added(journal.stacks, slots)
-        rest_s = float(journal.phases[phase].sum()) / 1e9 - look_s * sum(counts.values())
+        rest_s = total_s - look_s * sum(counts.values())
         found.append(StackRow(phase=phase, frames=(), total_s=max(0.0, rest_s)))
         found += (
             StackRow(phase=phase, frames=tuple(stack.split(CALLS)), total_s=looks * look_s)
@@ -75,13 +75,14 @@ def stacks(journal: Journal) -> tuple[StackRow, ...]:
     return tuple(sorted(found, key=lambda row: -row.total_s)[:MAX_STACKS])
 
 
-def _looked(journal: Journal) -> Iterator[tuple[Phase, Sequence[int], float]]:
-    """Each phase of the steps in which the main thread was seen: its slots, and the seconds for which a look stands."""
-    for phase, column in journal.phases.items():
+def _looked(journal: Journal) -> Iterator[tuple[Phase, Sequence[int], float, float]]:
+    """Each phase of the steps in which the main thread was seen: its slots, its seconds, and those of a look."""
+    for phase in journal.phases:
         slots = [slot for slot, one in enumerate(journal.slots) if one.step_phase == phase]
         looks = sum(max(journal.looks.get(slot, 0), sum(journal.sites.get(slot, {}).values())) for slot in slots)
-        if looks and column.any():  # not a validation that was outside of all steps
-            yield phase, slots, float(column.sum()) / 1e9 / looks
+        total_s = float(journal.phases[phase].sum()) / 1e9 if looks else 0.0
+        if total_s:  # not a validation that was outside of all steps
+            yield phase, slots, total_s, total_s / looks
 
 
 def _shares(journal: Journal, slots: Sequence[int], place: str, looks: int) -> tuple[float | None, ...]:

@@ -58,9 +58,8 @@ def recurring(journal: Journal, phase: Phase) -> Recurring:
     """
     chosen = {s.id for s in journal.slots if s.step_phase == phase and s.region != "sanity"}
     spent = np.zeros(len(journal.steps), np.int64)
-    for slot, column in journal.steps.charged.items():
-        if slot in chosen:
-            spent += column
+    for slot in chosen & journal.steps.charged.keys():
+        spent += journal.steps.charged[slot]
     durations = [int(ns) for ns in spent[spent > 0]]
     for segment in journal.segments:
         ns = sum(ns for slot, ns in segment.charged.items() if slot in chosen)

@@ -84,10 +84,12 @@ def _undelayed_levels(sampled: SampledSteps, steady: Ints, view: _StretchBuilder
 def _warmup_excess_s(journal: Journal, first_steady: int | None, steady: Ints) -> float | None:
     if first_steady is None:
         return None
-    steps, phases = journal.steps, journal.phases
-    own = steps.period_ns - phases["data_wait"] - phases["validation"] - phases["checkpoint"]
-    early = own[:first_steady][(steps.flags[:first_steady] & PROFILED) == 0]
-    usual = statistics.median(own[steady[statistics.thinned(len(steady))]])
+    early_steps = np.flatnonzero((journal.steps.flags[:first_steady] & PROFILED) == 0)
+    rows = np.concatenate((early_steps, steady[statistics.thinned(len(steady))]))
+    own = journal.steps.period_ns[rows].astype(np.int64)
+    for phase in ("data_wait", "validation", "checkpoint"):
+        own -= journal.phases[phase][rows]
+    early, usual = own[: len(early_steps)], statistics.median(own[len(early_steps) :])
     return float(early.sum() - len(early) * usual) / 1e9
 
 

@@ -95,7 +95,7 @@ class PhaseColumns(Mapping[Phase, Ints]):
     def __getitem__(self, phase: Phase) -> Ints:
         first, *others = self._slots.get(phase, ()) or (None,)
         if first is None:
-            return np.zeros(self._rows, np.int64)
+            return np.zeros(self._rows, np.int32)
         column = self._charged[first]
         if not others:
             return column
@@ -242,14 +242,17 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
             by_phase.setdefault(self.slots[slot].step_phase, []).append(slot)
         return PhaseColumns(self.steps.charged, by_phase, len(self.steps))
 
-    def time_of_slots(self) -> Iterator[tuple[Slot, SegmentKind, int]]:
+    @cached_property
+    def time_of_slots(self) -> Sequence[tuple[Slot, SegmentKind, int]]:
         """Slot, ``step`` or kind of segment, and ns: of each slot in all steps, and in each segment."""
+        found: list[tuple[Slot, SegmentKind, int]] = []
         for slot, column in self.steps.charged.items():
-            yield self.slots[slot], "step", int(column.sum())
+            found.append((self.slots[slot], "step", int(column.sum())))
         for segment in self.segments:
             for slot, ns in segment.charged.items():
                 if slot < len(self.slots):
-                    yield self.slots[slot], segment.kind, ns
+                    found.append((self.slots[slot], segment.kind, ns))
+        return found
 
     @property
     def end_ns(self) -> int:
@@ -495,7 +498,11 @@ def _groups(block: StepBlock | CpuBlock, leading: int, slots: _Slots) -> list[Gr
 
 def _since_first(running: Ints, first: Ints, counts: Ints) -> Ints:
     """Let a quantity that runs through all rows begin in each block with that block's ``first``."""
-    running += np.repeat(first - running[np.cumsum(counts) - counts], counts)
+    begin = 0
+    for number, count in zip(first.tolist(), counts.tolist(), strict=True):  # one array as long as all would be large
+        rows = running[begin : begin + count]
+        rows += number - rows[0]
+        begin += count
     return running
 
 
@@ -529,10 +536,13 @@ class _StepTable:
         self._store.close()
         batch, start_ns, global_step, epoch, counts = np.array(self._blocks, np.int64).reshape(-1, 5).T
         period_ns = self._store.slot_sums()
+        starts = np.cumsum(period_ns)
+        starts -= period_ns
+        period_ns = narrow(period_ns)
         return StepColumns(
+            start_ns=_since_first(starts, start_ns, counts),
+            period_ns=period_ns,
             batch=narrow(_since_first(np.arange(len(period_ns)), batch, counts)),
-            start_ns=_since_first(np.cumsum(period_ns) - period_ns, start_ns, counts),
-            period_ns=narrow(period_ns),
             global_step=narrow(_since_first(np.cumsum(self._store.column(0)), global_step, counts)),
             epoch=np.repeat(_labels(epoch), counts),
             flags=_labels(self._store.column(1)),

@@ -312,11 +312,12 @@ def _without_checkpoints(journal: Journal) -> tuple[Journal, PhaseColumns]:
 def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tuple[CallbackShare, ...]:
     names = callback_names(journal.slots)
     by_hook: dict[str, dict[str, Ints]] = defaultdict(dict)
-    for slot_id, column in journal.steps.charged.items():
+    for slot_id in journal.steps.charged:
         slot = journal.slots[slot_id]
         if slot.callback and slot.step_phase == "callbacks":
             hooks = by_hook[names[slot.callback]]
-            hooks[slot.hook] = hooks.get(slot.hook, np.zeros(len(period), np.int64)) + column[chosen]
+            column = journal.steps.charged[slot_id][chosen]
+            hooks[slot.hook] = hooks.get(slot.hook, np.zeros(len(period), np.int64)) + column
     found: list[CallbackShare] = []
     for name, hooks in by_hook.items():
         total = sum(hooks.values(), np.zeros(len(period), np.int64))

@@ -1,6 +1,6 @@
 """Steps far above the band of ordinary steps, and the phase that their excess lies in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -63,21 +63,24 @@ def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Ou
     limits = _limits(period, kinds)
     far = _beyond(period, kinds, limits)
     indices = _indices(steady, far)
+    longest = indices[np.argsort(-period[far])][:MAX_BATCHES]
+    worst_ns = period[far].max() if far.any() else period.max()
+    total_ns, checked = period.sum(), len(period)
+    of_kinds = [(_indices(steady, kind)[statistics.thinned(int(kind.sum()))], kind[far]) for kind in kinds]
+    del period, kinds, far  # of a long run they take as much memory as what comes next
     excess: dict[Phase, float] = {}
     for phase in PHASES:
-        column = phases[phase][steady]
-        above = float(np.maximum(_above_median(column, kinds, far), 0).sum()) / 1e6 if column.any() else 0.0
+        above = float(np.maximum(_above_median(phases[phase], indices, of_kinds), 0).sum()) / 1e6
         if above > 0:
             excess[phase] = above
-    longest = indices[np.argsort(-period[far])][:MAX_BATCHES]
-    excess_ns = np.sort(_above_median(period, kinds, far))
+    excess_ns = np.sort(_above_median(steps.period_ns, indices, of_kinds))
     return Outliers(
-        count=int(far.sum()),
-        checked=len(period),
+        count=len(indices),
+        checked=checked,
         limit_ms=min(limits) / 1e6,
         excess_ms=float(excess_ns.sum()) / 1e6,
-        total_ms=float(period.sum()) / 1e6,
-        worst_ms=float(period[far].max() if far.any() else period.max()) / 1e6,
+        total_ms=float(total_ns) / 1e6,
+        worst_ms=float(worst_ns) / 1e6,
         excess_by_phase_ms=excess,
         batches=tuple(int(b) for b in steps.batch[longest]),
         rest_excess_ms=float(excess_ns[:-ACCIDENTS].sum()) / 1e6,
@@ -182,9 +185,15 @@ def _kinds(steps: StepColumns, steady: Mask) -> list[Mask]:
     return [stepping, ~stepping]
 
 
-def _above_median(values: Ints, kinds: list[Mask], far: Mask) -> Floats:
-    """By how much each of the far values is above the median of its kind."""
+def _above_median(values: Ints, far: Ints, of_kinds: Sequence[tuple[Ints, Mask]]) -> Floats:
+    """By how much each of the far values is above the median of its kind.
+
+    Args:
+        values: Of all steps.
+        far: Indices of some.
+        of_kinds: For each kind the indices of steps that its median is taken of, and which of the far ones are of it.
+    """
     found = values[far].astype(np.float64)
-    for kind in kinds:
-        found[kind[far]] -= statistics.median(values[kind])
+    for usual, chosen in of_kinds:
+        found[chosen] -= statistics.median(values[usual])
     return found

@@ -244,7 +244,7 @@ def _read_bytes_per_s(journal: Journal) -> float | None:
 def _outside_s(journal: Journal) -> dict[OutsidePart, float]:
     """Own time outside of steps; what looks found to be waiting in collectives is left out."""
     found_ns: dict[OutsidePart, float] = {}
-    for slot, kind, charged_ns in journal.time_of_slots():
+    for slot, kind, charged_ns in journal.time_of_slots:
         part = _outside_part(journal, slot, kind)
         if part is not None and charged_ns:
             waits = journal.in_collectives.get(slot.id, 0) / max(1, journal.looks.get(slot.id, 0))

@@ -120,17 +120,18 @@ def _select(steps: StepColumns, phases: Mapping[Phase, Ints], disturbed: int, co
     if strict.sum() >= MIN_LEFT_RATIO * plain.sum():
         excluded = {"last-of-epoch": last, **excluded, **neighbours}
         plain = strict
+    for label in reversed(STEP_LABELS):  # the first that holds counts: it is written last
+        if label in excluded:
+            labels[excluded[label]] = _CODE[label]
+    del checkpoint, validation, first, last, excluded, neighbours, strict  # as below
     period = steps.period_ns[plain]
     changes = change_points(period)
     start = _end_of_warmup(period, changes)
     del period  # of a long run it takes as much memory as what comes next
     chosen = np.flatnonzero(plain)
     first_steady = None if start is None else int(chosen[start])
-    for label in reversed(STEP_LABELS):  # the first that holds counts: it is written last
-        if label == "warm-up":
-            labels[:first_steady] = _CODE[label]
-        elif label in excluded:
-            labels[excluded[label]] = _CODE[label]
+    before = labels[:first_steady]
+    np.minimum(before, _CODE["warm-up"], out=before)
     return Selection(
         labels=labels,
         steady=labels == _CODE["steady"],

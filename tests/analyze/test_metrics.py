@@ -407,8 +407,8 @@ def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not(of: Jou
     assert all(row.ordinary_ms is None for row in build(journal(n=3)).phases)
 
 
-def test_phases_of_ordinary_steps_are_summed_one_at_a_time() -> None:
-    steps = 20_000
+def test_of_a_long_run_no_phase_is_held_whole() -> None:
+    steps = statistics.MAX_WHOLE_STEPS + 20_000
     phases = {phase: ints(np.arange(steps) * (number + 1)) for number, phase in enumerate(PHASES)}
     steady = np.ones(steps, bool)
     tracemalloc.start()
