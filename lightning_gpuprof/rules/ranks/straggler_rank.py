@@ -68,7 +68,7 @@ from lightning_gpuprof.model.clock_events import WORDS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds, size
 from lightning_gpuprof.model.phases import OutsidePart, words_of
-from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankTimes
+from lightning_gpuprof.model.rank_times import LateOutside, RankTimes
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
@@ -279,7 +279,7 @@ class StragglerRank(RankRule):
         wait = "the other waits for it." if waiting == 1 else f"{counted(waiting, 'rank')} wait for it."
         certainly = late.slowest_ratio >= ALL_RATIO
         in_steps = f"{'all' if certainly else f'{percent(late.slowest_ratio)} of'} {counted(times.steps, 'step')}"
-        idle = waiting_evidence(metrics)
+        idle, cause = waiting_evidence(metrics), _cause(times)
         found = self.finding(
             severity="warning" if times.most_are_late else None,
             title=f"Rank {late.ranks[0]} is slower than {others}" if one else self.title,
@@ -287,9 +287,9 @@ class StragglerRank(RankRule):
             summary=(
                 f"{capital(name)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
                 f"{others} in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
-                f"{whose.capitalize()} is the slowest in {in_steps}, and {wait}{_cause(late)}"
+                f"{whose.capitalize()} is the slowest in {in_steps}, and {wait}{f' {cause.says}' if cause else ''}"
             ),
-            advice=_advice(times),
+            advice=_advice(times, cause),
             evidence=(
                 self.evidence("least_ratio", late.lost.median_ratio, f"lost to {name}, share of the step"),
                 self.evidence("least_slowest_ratio", late.slowest_ratio, f"steps in which {whose} is the slowest"),
@@ -382,33 +382,60 @@ def _uneven_s(metrics: Metrics) -> float:
     return max(0.0, parts.get("train", 0.0) - usual_s) + parts.get("epoch_gap", 0.0)
 
 
-def _cause(late: LateRanks) -> str:
-    """What is said of ranks that wait for a CPU longer than the others, or whose GPU has a lower clock."""
+class _Cause(NamedTuple):
+    """What late ranks differ in from the others, and the fix."""
+
+    says: str
+    fix: str
+
+
+def _cause(times: RankTimes) -> _Cause | None:
+    """Why ranks are late, where what was measured on each of them shows it."""
+    late, whom = times.late, numbered("rank", times.late.ranks)
     one = len(late.ranks) == 1
+    its = "Its" if one else "Their"
     if late.run_delay_ms is not None and late.is_starved:
-        own_ms, others_ms = late.run_delay_ms
-        wait = "It waits" if one else "They wait"
-        return f" {wait} for a CPU {millis(own_ms)} in each step, the others {millis(others_ms)}."
+        own, others = late.run_delay_ms
+        return _Cause(
+            f"{'It waits' if one else 'They wait'} for a CPU {millis(own)} in each step, the others {millis(others)}.",
+            f"Find what else uses the CPUs of {whom}: other programs, more workers, or a cgroup with too few CPUs. "
+            "Each rank needs one CPU per thread and worker.",
+        )
     if late.sm_clock_mhz is not None and late.has_slow_gpu:
         own, others = late.sm_clock_mhz
         why = ""
         if late.throttled is not None:
             reason, ratio, _ = late.throttled
-            why = f": {WORDS[reason]} in {percent(ratio)} of {'its' if one else 'their'} busy samples"
-        gpus = "Its GPU runs" if one else "Their GPUs run"
-        return f" {gpus} at {mhz(own)}, those of the others at {mhz(others)}{why}."
+            why = f": {WORDS[reason]} in {percent(ratio)} of {its.lower()} busy samples"
+        return _Cause(
+            f"{its} {'GPU runs' if one else 'GPUs run'} at {mhz(own)}, those of the others at {mhz(others)}{why}.",
+            f"Find what lowers the GPU clock on {whom} (`nvidia-smi -q -d PERFORMANCE` there): heat, a power limit, or "
+            f"clocks that were set. Its report: `{times.report_of_late}`.",
+        )
     if late.larger_batches is not None:
         what, more, usual = late.larger_batches
-        return f" {'Its' if one else 'Their'} batches have {more:,.0f} {what}, those of the others {usual:,.0f}."
+        return _Cause(
+            f"{its} batches have {more:,.0f} {what}, those of the others {usual:,.0f}.",
+            "Give all ranks the same batch size."
+            if what == "samples"
+            else "Sort samples into batches of similar length before dealing them out to ranks, so that all ranks get "
+            "rows of the same length in each step.",
+        )
     if late.workers is not None and late.has_fewer_workers:
         own, others = late.workers
-        has = "Its DataLoader has" if one else "Their DataLoaders have"
-        return f" {has} {counted(round(own), 'worker')}, those of the others {others:g}."
+        has = "DataLoader has" if one else "DataLoaders have"
+        return _Cause(
+            f"{its} {has} {counted(round(own), 'worker')}, those of the others {others:g}.",
+            "Use the same num_workers on all ranks.",
+        )
     if late.read_bytes_per_s is not None and late.reads_from_disk:
         own, others = late.read_bytes_per_s
-        reads = "It reads" if one else "They read"
-        return f" {reads} {size(own)} a second from disk, the others {size(others)}."
-    return ""
+        return _Cause(
+            f"{'It reads' if one else 'They read'} {size(own)} a second from disk, the others {size(others)}.",
+            f"Find why the files are not in the page cache on {whom}: less free memory on that host, or files read for "
+            "the first time. Copy them to its local disk, or read them once before training.",
+        )
+    return None
 
 
 def _spent(phase: Phase) -> str:
@@ -420,7 +447,7 @@ def _place(phase: Phase) -> str:
     return "the DataLoader" if phase == "data_wait" else words_of(phase)
 
 
-def _advice(times: RankTimes) -> str:
+def _advice(times: RankTimes, cause: _Cause | None) -> str:
     late = times.late
     if times.most_are_late:
         quick = numbered("rank", (one.rank for one in times.ranks if one.rank not in late.ranks))
@@ -429,30 +456,8 @@ def _advice(times: RankTimes) -> str:
             f"{_place(late.phase)}: less data, skipped work, or faster hardware. No gain is given, because the other "
             "ranks may need that time."
         )
-    if late.is_starved:
-        return (
-            f"Find what else uses the CPUs of {numbered('rank', late.ranks)}: other programs, more workers, or a "
-            "cgroup with too few CPUs. Each rank needs one CPU per thread and worker."
-        )
-    if late.has_slow_gpu:
-        return (
-            f"Find what lowers the GPU clock on {numbered('rank', late.ranks)} (`nvidia-smi -q -d PERFORMANCE` there): "
-            f"heat, a power limit, or clocks that were set. Its report: `{times.report_of_late}`."
-        )
-    if late.larger_batches is not None:
-        if late.larger_batches[0] == "samples":
-            return "Give all ranks the same batch size."
-        return (
-            "Sort samples into batches of similar length before dealing them out to ranks, so that all ranks get rows "
-            "of the same length in each step."
-        )
-    if late.has_fewer_workers:
-        return "Use the same num_workers on all ranks."
-    if late.reads_from_disk:
-        return (
-            f"Find why the files are not in the page cache on {numbered('rank', late.ranks)}: less free memory on that "
-            "host, or files read for the first time. Copy them to its local disk, or read them once before training."
-        )
+    if cause is not None:
+        return cause.fix
     look = f"mostly at {late.site}" if late.site else _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
         f"Find what takes longer in {_place(late.phase)} on {numbered('rank', late.ranks)}: {look}. "
