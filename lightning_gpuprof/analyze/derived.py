@@ -11,6 +11,7 @@ from lightning_gpuprof.analyze.epochs import epoch_gaps, worker_starts
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.loading import fetch, loading, starving
 from lightning_gpuprof.analyze.memory_holders import memory_holders
+from lightning_gpuprof.analyze.metric_calls import metric_calls
 from lightning_gpuprof.analyze.optimizer_update import optimizer_update
 from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
@@ -49,7 +50,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(
         metrics, starving=starving(metrics), callback_costs=callback_costs(metrics), contention=contention(metrics)
     )
-    metrics = replace(metrics, optimizer_update=optimizer_update(metrics))
+    metrics = replace(metrics, optimizer_update=optimizer_update(metrics), metric_calls=metric_calls(metrics))
     return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))
 
 

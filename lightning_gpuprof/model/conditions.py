@@ -109,6 +109,8 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "model.convolutions": "modules of `torch.nn` with Conv in their class's name",
         "model.channels_last_convolutions": "2-d convolutions whose weight lies in channels_last",
         "model.conv_bias_before_norm": "convolutions with a bias right before a BatchNorm in a Sequential",
+        "model.metrics": "modules of torchmetrics",
+        "model.metrics_updated_twice": "those with `full_state_update`",
         "compile.state": "`none`, `module` or `submodules`: `torch.compile` in use at the first step",
         "compile.modules": "names of what is compiled",
         "compile.backend": "backend of `torch.compile`",

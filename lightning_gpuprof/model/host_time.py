@@ -77,6 +77,17 @@ class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
         return 1e3 * self.lower_ms / self.calls if self.calls else math.inf
 
 
+class MetricCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of torchmetrics' modules in a step: ``metric(...)`` computes the metric of the batch, too."""
+
+    names: tuple[str, ...]
+    """As in ``named_modules()``, the longest first; empty: none is called in the steps."""
+    ms: float
+    """Of the host per untraced step, as far as tracing makes it no longer."""
+    twice_ms: float
+    """The part of metrics of which each call updates twice."""
+
+
 class FusedUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """All parameter tensors updated together, where they are updated one by one."""
 

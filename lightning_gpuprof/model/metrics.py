@@ -18,7 +18,7 @@ from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.finding import MIN_STEPS
 from lightning_gpuprof.model.gpu import Gpu
-from lightning_gpuprof.model.host_time import Contention, HostLimit, OptimizerUpdate, PythonTime
+from lightning_gpuprof.model.host_time import Contention, HostLimit, MetricCalls, OptimizerUpdate, PythonTime
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import MemoryHolders
@@ -188,6 +188,8 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """What communication costs; None: there is one rank, or no communication."""
     python_time: PythonTime | Unmeasured = NOT_COMPUTED
     """What of a training on the CPU no operator of torch takes."""
+    metric_calls: MetricCalls | Unmeasured = NOT_COMPUTED
+    """What the calls of torchmetrics' modules take."""
     optimizer_update: OptimizerUpdate | Unmeasured = NOT_COMPUTED
     """What the update of the parameters takes, and what it would take fused."""
     level_change: LevelChange | Unmeasured | None = NOT_COMPUTED

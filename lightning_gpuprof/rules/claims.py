@@ -23,6 +23,7 @@ ALLOCATOR = Claim(resource="training thread", name="allocator")
 
 FORWARD = Claim(resource="step", name="forward", phase="forward")
 BACKWARD = Claim(resource="step", name="backward", phase="backward")
+METRICS = Claim(resource="step", name="metrics", within=("forward",))
 ZERO_GRAD = Claim(resource="step", name="zero_grad", phase="zero_grad")
 ANOMALY_DETECTION = Claim(resource="step", name="anomaly detection", within=("forward", "backward"))
 PADDING = Claim(resource="step", name="padding", within=("forward", "backward"))

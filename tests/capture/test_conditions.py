@@ -15,11 +15,12 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+import torchmetrics
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 from python_process import run_python
 from quiet_trainer import trainer_in
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_gpuprof.capture.conditions import first_batch, machine_facts, software_facts
@@ -203,6 +204,22 @@ def test_weights_that_run_code_when_they_are_asked_for_are_not_asked(tmp_path: P
         assert READERS[name](subject) == 0
     assert torch.equal(torch.get_rng_state(), before[0])
     assert all(torch.equal(buffer, before[1][name]) for name, buffer in model.named_buffers())
+
+
+class Recall(torchmetrics.Metric):
+    """One's own, which says nothing of how it is updated."""
+
+    def update(self) -> None: ...
+
+    def compute(self) -> Tensor:
+        return torch.zeros(())
+
+
+def test_metrics_are_named_and_those_of_which_a_call_updates_twice() -> None:
+    model = nn.ModuleDict({"mean": torchmetrics.MeanMetric(), "all": torchmetrics.MetricCollection([Recall()])})
+    subject: Any = Subject(trainer=None, module=model, loaders=None, around=Surroundings(environ={}))
+    found = [READERS[name](subject) for name in ("model.metrics", "model.metrics_updated_twice")]
+    assert found == ["mean, all.Recall", "all.Recall"]
 
 
 class Answers:

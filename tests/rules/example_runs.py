@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from compile_builder import compiled, graph_break, recompile
 from device_builder import collective, distributed
+from empty_structs import empty
 from feeding_builder import looked_at, starved
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
@@ -24,6 +25,9 @@ from lightning_gpuprof.model.input_pipeline import Padding
 from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.report import Device, LedgerRow, Wall
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.attribution import Attribution, ModuleTime
+from lightning_gpuprof.model.window import WindowFacts
 
 _STARVED = set(signature(starved).parameters) - set(signature(build).parameters) - {"changes"}
 _MAKERS: dict[str, Callable[..., Metrics]] = {
@@ -57,6 +61,8 @@ def example_run(**changes: Any) -> Metrics:
     - ``growing``, ``collecting``, ``beside``, ``quota``, ``swapping``: the host does this, by ``host_builder``.
     - ``padding``: its batches were looked at, with these fields of ``Padding``; None: they were not.
     - ``shapes``: its batches have lengths of their own, but for these fields of ``BatchShapes``; None: nobody looked.
+    - ``metric_calls``: it has a metric, ``train_f1``, whose calls take ``ms`` in a window (None: there is none with
+      modules); each updates ``twice``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -137,6 +143,17 @@ def _compiled(
     return made.compile
 
 
+def _calling(metrics: Metrics, ms: float | None, *, twice: bool = False) -> Metrics:
+    run = {**metrics.run, "model.metrics": "train_f1"} | ({"model.metrics_updated_twice": "train_f1"} if twice else {})
+    if ms is None:
+        return replace(metrics, run=run)
+    paths_us = {("Net",): 30e3, ("Net", "train_f1"): 1e3 * ms} if ms else {("Net",): 30e3}
+    modules = tuple(empty(ModuleTime, path=path, host_us=5 * us) for path, us in paths_us.items())
+    analysis = TraceAnalysis(attribution=empty(Attribution, modules=modules))
+    window = next(iter(metrics.windows), empty(WindowFacts, steps_us=(50e3,) * 5))
+    return replace(metrics, run=run, windows=(msgspec.structs.replace(window, analysis=analysis),))
+
+
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "wall_s": _with_wall,
     "val_wait_s": _with_val_wait,
@@ -165,5 +182,6 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "shapes": lambda metrics, part: replace(
         metrics, batch_shapes=Unmeasured(why="no batch was inspected") if part is None else varied_shapes(**part)
     ),
+    "metric_calls": lambda metrics, part: _calling(metrics, **part),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

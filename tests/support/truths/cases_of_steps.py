@@ -15,6 +15,7 @@ from truths.faults_of_steps import (
     held_lock,
     leak,
     many_parameters,
+    metric_in_forward,
     reads_a_pipe,
     sleep_in_backward,
     sleep_in_forward,
@@ -84,6 +85,12 @@ STEPS: tuple[Case, ...] = (
     ),
     Case(
         name="garbage collection in each step", source=fit("conv", garbage(50), steps=300), expected=(("gc-pauses",),)
+    ),
+    Case(
+        name="training_step calls a metric that updates twice",
+        source=fit("mlp", metric_in_forward(100_000), steps=150, traced=True),
+        expected=(("metric-compute-each-step",),),
+        verdicts=("compute-bound",),
     ),
     Case(
         name="Adam visits 1,000 parameters one by one",

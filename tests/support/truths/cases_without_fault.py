@@ -24,7 +24,14 @@ from truths.faults_of_loops import (
     trainer,
     validation,
 )
-from truths.faults_of_steps import busy_thread, compiled, other_processes, sleep_in_forward, slow_start
+from truths.faults_of_steps import (
+    busy_thread,
+    compiled,
+    metric_in_forward,
+    other_processes,
+    sleep_in_forward,
+    slow_start,
+)
 from truths.fits import fit
 from truths.models import Kind
 
@@ -73,6 +80,13 @@ HEALTHY: tuple[Case, ...] = (
         source=fit("conv", chosen_slowly(0), prepared_after_the_move(0), busy_thread(rests=True), steps=800),
         group="healthy",
         must_judge=("sampler-slow", "transfer-hook-slow", "interpreter-lock"),
+    ),
+    Case(
+        name="training_step only updates a metric",
+        source=fit("mlp", metric_in_forward(100_000, only_updates=True), steps=150, traced=True),
+        group="healthy",
+        verdicts=_COMPUTES,
+        must_judge=("metric-compute-each-step",),
     ),
     Case(
         name="short steps, traced",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torchmetrics import Metric
 
 from truths.costs import Cost, burn
 from truths.models import Classifier
@@ -41,6 +42,28 @@ def sleep_by_chance(setup: Setup, ms: float, *, seed: int) -> None:
 def burn_in_forward(setup: Setup, ms: float) -> None:
     """``training_step`` computes in Python."""
     setup.model.in_forward.append(_cost(setup, ms, burns=True).take)
+
+
+@fault
+def metric_in_forward(setup: Setup, count: int, *, only_updates: bool = False) -> None:
+    """``training_step`` calls a metric of its own, which sorts so many numbers, or only updates it."""
+    metric = setup.model.metric = _Largest()
+    values = torch.rand(count)
+    setup.model.in_forward.append(lambda: (metric.update if only_updates else metric)(values))
+
+
+class _Largest(Metric):
+    """Has ``full_state_update`` as a metric of one's own does if one does not think of it: each call updates twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), "sum")
+
+    def update(self, values: Tensor) -> None:
+        self.total += values.sort().values[-1]
+
+    def compute(self) -> Tensor:
+        return self.total
 
 
 @fault

@@ -1,0 +1,52 @@
+"""What calls of metrics take, by the modules of trace windows."""
+
+from typing import Any
+
+import pytest
+from empty_structs import empty
+
+from lightning_gpuprof.analyze.metric_calls import metric_calls
+from lightning_gpuprof.model.host_time import MetricCalls
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.attribution import Attribution, ModuleTime
+from lightning_gpuprof.model.window import WindowFacts
+
+
+def window(calls_ms: dict[str, float], **facts: Any) -> WindowFacts:
+    """Two steps with calls of modules, by their path: ``Net/metrics/f1``."""
+    modules = tuple(empty(ModuleTime, path=tuple(path.split("/")), host_us=2e3 * ms) for path, ms in calls_ms.items())
+    analysis = TraceAnalysis(attribution=empty(Attribution, modules=modules))
+    return empty(WindowFacts, steps_us=(50e3, 50e3), analysis=analysis, **facts)
+
+
+def calls(*windows: WindowFacts, metrics: str | None = "f1, all.auroc", twice: str | None = "f1") -> Any:
+    run = {"model.class": "Net", "model.metrics": metrics, "model.metrics_updated_twice": twice}
+    return metric_calls(empty(Metrics, run=run, windows=windows))
+
+
+@pytest.mark.parametrize("model", ["", "Net/"])
+def test_a_metric_is_found_whether_or_not_the_model_itself_is_called(model: str) -> None:
+    found = calls(window({f"{model}f1": 4.0, f"{model}all": 7.0, f"{model}all/auroc": 6.0, f"{model}net/f1": 9.0}))
+    assert found == MetricCalls(names=("all.auroc", "f1"), ms=10.0, twice_ms=4.0)
+
+
+def test_a_metric_in_another_is_a_part_of_it() -> None:
+    assert calls(window({"f1": 4.0, "f1/inner": 3.0}), metrics="f1, f1.inner").ms == 4.0
+
+
+def test_of_several_windows_the_least_counts_without_what_tracing_adds() -> None:
+    slow = window({"f1": 3.0}, reason="slow step 7")
+    assert calls(window({"f1": 6.0}, inflation_ratio=1.5), window({"f1": 5.0}), slow).ms == pytest.approx(4.0)
+
+
+def test_metrics_that_are_not_called_take_nothing() -> None:
+    assert calls(window({"net": 30.0})) == MetricCalls(names=(), ms=0.0, twice_ms=0.0)
+
+
+def test_a_model_without_metrics_and_a_run_without_modules_have_none() -> None:
+    assert calls(window({"f1": 4.0}), metrics=None) == Unmeasured(
+        why="the model has no metric of torchmetrics", is_possible=False
+    )
+    assert calls(empty(WindowFacts, steps_us=(50e3,))).is_possible
