@@ -16,8 +16,8 @@ import torch
 from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.compilation import CompileSampler, Counters
-from lightning_gpuprof.capture.conditions.checkpoint_files import checkpoint_bytes
 from lightning_gpuprof.capture.conditions.kept_items import KeptItems
+from lightning_gpuprof.capture.conditions.last_step import checkpoint_bytes, synced_values
 from lightning_gpuprof.capture.conditions.loader_facts import datasets_of
 from lightning_gpuprof.capture.device_spans import DeviceEvents, DeviceSpans
 from lightning_gpuprof.capture.device_steps import DeviceSteps
@@ -165,16 +165,17 @@ class StageSteps:
                 self._recorder.stop()
 
     def record_totals(self) -> None:
-        """CPUs that this process kept busy in training, for runs too short to be sampled; items kept; checkpoint size.
-
-        Noted once.
-        """
-        with self._fence.around("conditions"):
-            if self._kept is not None:
-                found = self._kept.most() | checkpoint_bytes(self._trainer.checkpoint_callbacks)
-                if found:
-                    self._journal.post(Conditions(values=found))
-            self._kept = None
+        """What is known at the end, once: CPUs kept busy, items kept, checkpoint size, values that ranks exchanged."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            for read in (
+                kept.most,
+                lambda: checkpoint_bytes(self._trainer.checkpoint_callbacks),
+                lambda: synced_values(self._trainer),
+            ):
+                with self._fence.around("conditions"):
+                    if found := read():
+                        self._journal.post(Conditions(values=found))
         begin, self._began = self._began, None
         if begin is not None:
             now_ns = time.perf_counter_ns()

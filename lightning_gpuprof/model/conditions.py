@@ -314,6 +314,7 @@ HEADER: tuple[Fact, ...] = (
     Fact("kept.in", "run", "label", False, "list, dictionary or set of the program that gained most items"),
     Fact("kept.items", "run", "label", False, "how many it gained"),
     Fact("kept.kind", "run", "label", False, "what they are: `tensors with their graphs`, `tensors` or `items`"),
+    Fact("trainer.synced_values", "trainer", "tested", False, "values logged with `sync_dist=True` in every step"),
     Fact("checkpoint.bytes", "run", "label", False, "size of what was saved last, if its files are on this machine"),
     Fact("gpuprof.target", "run", "label", False, "what the run was to reach, as given"),
     Fact("gpuprof.price_per_gpu_hour", "run", "label", False, "as given"),

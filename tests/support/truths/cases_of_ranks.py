@@ -1,11 +1,13 @@
 """Cases: real fits on two ranks of the CPU."""
 
 from truths.case import Case
-from truths.faults_of_loops import slow_callback
+from truths.faults_of_loops import many_values, slow_callback
 from truths.faults_of_steps import sleep_by_chance, sleep_in_forward
 from truths.ranks import Ranks
 
 _SEEDS = (11, 12)
+_EXCHANGED = (many_values(8, sync_dist=True),)
+_AT_THE_END = (many_values(2, sync_dist=True, on_step=False, on_epoch=True),)
 
 RANKS: tuple[Case, ...] = (
     Case(
@@ -32,6 +34,19 @@ RANKS: tuple[Case, ...] = (
         group="pair",
         expected=(("blocked-in-step",), ("load-imbalance",)),
         allowed=("step-outliers",),
+    ),
+    Case(
+        name="two ranks exchange 8 logged values in each step",
+        source=Ranks(kind="mlp", faults=dict.fromkeys(range(2), _EXCHANGED)),
+        expected=(("log-sync-dist",),),
+        verdicts=("loop-bound",),
+        allowed=("step-outliers",),
+    ),
+    Case(
+        name="two ranks exchange two logged values once per epoch",
+        source=Ranks(kind="mlp", faults=dict.fromkeys(range(2), _AT_THE_END)),
+        group="decoy",
+        must_judge=("log-sync-dist",),
     ),
     Case(
         name="two ranks that do the same",

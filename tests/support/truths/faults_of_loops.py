@@ -58,12 +58,12 @@ def windows_with_stacks(setup: Setup, *, every: int) -> None:
 
 
 @fault
-def many_values(setup: Setup, number: int) -> None:
+def many_values(setup: Setup, number: int, **how: Any) -> None:
     """So many calls of ``self.log`` in every step."""
 
     def log(model: Classifier, loss: Tensor) -> None:
         for value in range(number):
-            model.log(f"value_{value}", loss)
+            model.log(f"value_{value}", loss, **how)
 
     setup.model.logs.append(log)
 
