@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MAX_NAMED = 5
 """Traces that an error names."""
 MAX_DETAILS = 8
-"""Ranks whose traces are read although they have kept what the comparison needs."""
+"""Ranks whose traces are read although they have kept what the comparison needs; of more only on demand."""
 RANKS = "ranks"
 """Beside the files' names: several files of one job compared, rank by rank."""
 
@@ -116,15 +116,18 @@ def _run(options: Namespace) -> int:
         only = None
     is_judged = options.html is not None or not (options.table or options.analysis or options.perfetto)
     results: dict[str, object] = {}
-    ranks = outputs.Ranks()
-    # What is printed by default begins with what the ranks themselves have kept, which needs no trace.
-    kept = outputs.Ranks.kept_beside(_named(files)) if is_judged and len(files) > 1 and not options.operators else None
+    # Several ranks are compared first: at once if they have kept what that takes, else when all traces were read.
+    named = _named(files)
+    waits = len(named) > 1 and not (options.table or options.analysis or options.operators)
+    kept = outputs.Ranks.kept_beside(named) if waits else None
+    ranks = outputs.Ranks() if kept is None else kept
+    how = {"whole": options.all, "has_page": options.html is not None}
     if kept is not None:
         kept.print_comparison()
-        if options.html is None and len(files) > MAX_DETAILS:
-            print(f"\nDetails of a rank: gpuprof trace {visible(str(files[0]))}")
+        if not any(how.values()) and len(named) > MAX_DETAILS:
+            kept.print_each(**how)
             return 0
-    for number, (name, file) in enumerate(_named(files).items(), 1):
+    for number, (name, file) in enumerate(named.items(), 1):
         with _progress("reading", name, number, len(files)):
             linked = outputs.read(file) if ahead is None else ahead
         if options.html is not None and len(files) > 1 and linked.trace.about.rank is None:
@@ -140,6 +143,7 @@ def _run(options: Namespace) -> int:
         with _progress("analysing", name, number, len(files)):
             analysis = outputs.analysis(linked, ceilings, only=only, measured=measured)
             diagnosis = outputs.diagnosis(linked, analysis) if is_judged else None
+        found = outputs.Analysed(path=file, analysis=analysis, diagnosis=diagnosis)
         html = options.html if len(files) == 1 else None  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
             targets = {"html": html, "csv": options.csv, "annotated": annotated, "flame": options.flame}
@@ -150,18 +154,20 @@ def _run(options: Namespace) -> int:
             results[name] = analysis
         elif options.perfetto and annotated is not None:
             outputs.serve(annotated)
-        else:
-            outputs.print_analysis(
-                file, analysis, diagnosis, options.table, whole=options.all, has_page=options.html is not None
-            )
-        if options.analysis or options.html is not None or not options.table:
-            ranks.add(name, linked, analysis, diagnosis)
+        elif not waits:
+            outputs.print_analysis(found, options.table, **how)
+        if waits or (len(files) > 1 and (options.analysis or options.html is not None)):
+            ranks.add(name, linked, found)
+        for other in ranks.of_no_job() if waits else ():
+            outputs.print_analysis(other, (), **how)
     if options.analysis and ranks.compared is not None:
         results[RANKS] = ranks.compared
     if results:
         print_json(results)
-    elif not options.table and kept is None:
-        ranks.print_comparison()
+    elif waits:
+        if kept is None:
+            ranks.print_comparison()
+        ranks.print_each(**how)
     if options.html is not None and len(files) > 1:
         ranks.write(options.html)
         print(f"HTML: {options.html}", file=sys.stderr)

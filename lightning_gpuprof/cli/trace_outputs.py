@@ -34,6 +34,8 @@ from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.sinks.tables import Table
+from lightning_gpuprof.sinks.terminal_text import command
+from lightning_gpuprof.sinks.trace_findings import beside_other_ranks
 from lightning_gpuprof.sinks.trace_table_names import NAMES
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
 from lightning_gpuprof.trace.analysis import analyse, first_rows
@@ -145,31 +147,32 @@ def _conditions(linked: LinkedTrace) -> dict[str, Value]:
     return known
 
 
-def print_analysis(
-    path: Path,
-    found: TraceAnalysis,
-    diagnosed: TraceDiagnosis | None,
-    tables: Sequence[str],
-    *,
-    whole: bool,
-    has_page: bool,
-) -> None:
+class Analysed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is printed of a trace."""
+
+    path: Path
+    analysis: TraceAnalysis
+    diagnosis: TraceDiagnosis | None
+    """Verdict and findings; None where only tables or JSON are asked for."""
+
+
+def print_analysis(found: Analysed, tables: Sequence[str], *, whole: bool, has_page: bool) -> None:
     """Print the first findings and the summary, or all of them with tables, or the tables asked for.
 
     Args:
-        path: The trace's file.
         found: What was computed.
-        diagnosed: Verdict and findings; None where tables are asked for.
         tables: Names of tables; empty for none.
         whole: All findings, and the tables that matter most.
         has_page: Whether the page is written as well.
     """
     names = NAMES if "all" in tables else tables
     shown = None if whole else names
-    run = f"gpuprof report {shlex.quote(visible(str(path.parent)))}" if has_journal(path.parent) else ""
-    parts = [trace_terminal.render(found, diagnosis=diagnosed, names=shown, run=run, width=terminal_width())]
+    folder = found.path.parent
+    run = f"gpuprof report {shlex.quote(visible(str(folder)))}" if has_journal(folder) else ""
+    width = terminal_width()
+    parts = [trace_terminal.render(found.analysis, diagnosis=found.diagnosis, names=shown, run=run, width=width)]
     more = "  Tables: --all." if has_page else "  Tables: --all. A page with the timeline: --html PAGE"
-    _print(str(path), [*parts, *([] if tables or whole else [Text(more, style="dim")])])
+    _print(str(found.path), [*parts, *([] if tables or whole else [Text(more, style="dim")])])
 
 
 def compare(before: Path, after: Path) -> Differences:
@@ -210,12 +213,13 @@ def print_differences(before: Path, after: Path, found: Differences) -> None:
 
 
 class Ranks:
-    """Traces that may be the ranks of one job."""
+    """Traces that may be the ranks of one job, by what to call them."""
 
     def __init__(self) -> None:
         self._windows: dict[str, RankWindow] = {}
-        self._analyses: dict[str, TraceAnalysis] = {}
-        self._diagnoses: dict[str, TraceDiagnosis | None] = {}
+        self._files: dict[str, Path] = {}
+        self._analysed: dict[str, Analysed] = {}
+        self._is_one_job = True
 
     @classmethod
     def kept_beside(cls, files: Mapping[str, Path]) -> Ranks | None:
@@ -231,24 +235,32 @@ class Ranks:
             window = read_beside(file)
             if window is None:
                 return None
-            found._windows[name] = window
+            found._windows[name], found._files[name] = window, file
         return None if found.compared is None else found
 
-    def add(self, name: str, linked: LinkedTrace, found: TraceAnalysis, diagnosed: TraceDiagnosis | None) -> None:
+    def add(self, name: str, linked: LinkedTrace, found: Analysed) -> None:
         """Take a trace; one that names no rank is none of a job.
 
         Args:
             name: Name of the file.
             linked: The trace.
             found: What was computed from it.
-            diagnosed: What the rules say of it.
         """
-        if linked.trace.about.rank is not None:
+        self._files[name], self._analysed[name] = found.path, found
+        if name not in self._windows and linked.trace.about.rank is not None:
             from lightning_gpuprof.trace.analyses.communication.rank_window import rank_window
 
             self._windows[name] = rank_window(linked)
-            self._analyses[name] = found
-            self._diagnoses[name] = diagnosed
+        numbers = [window.rank for window in self._windows.values()]
+        self._is_one_job &= name in self._windows and len(set(numbers)) == len(numbers)
+
+    def of_no_job(self) -> list[Analysed]:
+        """The traces so far, which are let go, once one names no rank or that of another; else none."""
+        if self._is_one_job:
+            return []
+        found = list(self._analysed.values())
+        self._analysed.clear()
+        return found
 
     @functools.cached_property
     def compared(self) -> RanksComparison | None:
@@ -273,8 +285,15 @@ class Ranks:
         if self.compared is None:
             known = ", ".join(str(window.rank) for window in self._windows.values())
             raise ArgumentError("--html", str(target), PAGE_OF, f"The traces name these ranks: {known}. {EACH_ALONE}")
-        diagnoses = {name: judged for name, judged in self._diagnoses.items() if judged is not None}
-        write_whole(target, render_ranks_html(self.compared, self._analyses, diagnoses).encode())
+        analyses = {name: found.analysis for name, found in self._analysed.items()}
+        write_whole(target, render_ranks_html(self.compared, analyses, self._diagnoses()).encode())
+
+    def _diagnoses(self) -> dict[str, TraceDiagnosis]:
+        """Without the advice to trace all ranks, where all are here."""
+        found = {name: one.diagnosis for name, one in self._analysed.items() if one.diagnosis is not None}
+        if self.compared is None or self.compared.missing_ranks:
+            return found
+        return {name: beside_other_ranks(judged) for name, judged in found.items()}
 
     def print_comparison(self) -> None:
         """Print the ranks beside each other, if there are several, each once."""
@@ -284,6 +303,37 @@ class Ranks:
         if found is None:
             return
         _print(f"{len(self._windows)} ranks", trace_terminal.render_tables(ranks.all_tables(found)))
+
+    def print_each(self, *, whole: bool, has_page: bool) -> None:
+        """Print what each of the compared ranks is bound by and how to see more of it, or all of each.
+
+        Args:
+            whole: All of each, as of :func:`print_analysis`.
+            has_page: Likewise.
+        """
+        from lightning_gpuprof.sinks.window_tables import ranks
+
+        if self.compared is None or not self._is_one_job:
+            return
+        diagnoses = self._diagnoses()
+        if whole:
+            for name, found in self._analysed.items():
+                shown = replace(found, diagnosis=diagnoses.get(name))
+                print_analysis(shown, (), whole=whole, has_page=has_page)
+            return
+        tables = [ranks.rank_finding_table(self.compared, diagnoses)] if diagnoses else []
+        late = self.compared.late
+        number = self.compared.ranks[0].rank if late is None else late.rank
+        name = next(one.trace for one in self.compared.ranks if one.rank == number)
+        file = shlex.quote(visible(str(self._files[name])))
+        page = "" if has_page else ". A page: --html PAGE"
+        parts = [
+            *trace_terminal.render_tables(tables),
+            Text(""),
+            command(f"Details of rank {number}:", f"gpuprof trace {file}"),
+            Text(f"  Details of all: --all{page}", style="dim"),
+        ]
+        print_to(None, Group(*parts), terminal_width())
 
 
 def write(

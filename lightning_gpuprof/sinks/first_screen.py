@@ -140,6 +140,8 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
 
     meta: tuple[str, ...]
     """Run, model, device, batch size, steps in time: what is known of it."""
+    goal: str
+    """The numbers of the goal that was given, or that they are not known; empty for throughput."""
     reliability: Reliability
     ended: tuple[str, ...]
     """How the run ended, in sentences, where it did not finish; of several ranks, how each of these ended."""
@@ -281,6 +283,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         could = f" {what} could be {words.sure} {faster(times)}{words.when}{whole}."
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
+        goal=_goal(report),
         reliability=reliability(report),
         ended=_ended(report, first),
         headline=_headline(report, first, could),
@@ -438,7 +441,6 @@ def _meta(report: Report) -> tuple[str, ...]:
     run, steps = report.run, report.steps
     batch = run.get("loader.batch_size")
     known = [
-        _goal(report),
         _text(run, "model.class").rpartition("<locals>.")[2],  # of a class within a function
         _text(run, "device.name") or _text(run, "device.type").upper(),
         _ranks(run.get("rank"), run.get("world_size")),
@@ -449,9 +451,10 @@ def _meta(report: Report) -> tuple[str, ...]:
 
 
 def _goal(report: Report) -> str:
-    """The numbers of the goal that was given; empty for throughput, or where they were not measured."""
     goal, of_steps, cost = report.run.get(GOAL), report.steps.period_ms, report.cost
-    said = ""
+    said = "not known"
+    if goal not in ("latency", "memory", "cost"):
+        return ""
     if goal == "latency" and of_steps is not None:
         named = {"median": of_steps.median, "p95": of_steps.p95, "p99": of_steps.p99, "max": of_steps.max}
         said = ", ".join(f"{name} {numbers.seconds(ms / 1e3)}" for name, ms in named.items())
@@ -459,10 +462,12 @@ def _goal(report: Report) -> str:
         device = next(iter(report.memory.devices), None)
         peak = report.memory.process_rss_peak_bytes if device is None else device.allocated_peak_bytes
         where = "of the process" if device is None else "on the GPU"
-        said = "" if peak is None else f"peak {numbers.size(peak)} {where}"
+        said = said if peak is None else f"peak {numbers.size(peak)} {where}"
+    elif goal == "cost" and cost is None:
+        said += ", as no GPU was used"
     elif goal == "cost" and cost is not None and cost.gpu_hours_per_epoch is not None:
         said = f"{numbers.significant(cost.gpu_hours_per_epoch)} GPU-hours per epoch"
-    return f"{goal}: {said}" if said else ""
+    return f"{goal}: {said}"
 
 
 def _ranks(rank: Value, world_size: Value) -> str:

@@ -3,8 +3,6 @@
 import statistics
 from collections.abc import Mapping
 
-import msgspec
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
@@ -16,8 +14,6 @@ from lightning_gpuprof.sinks.trace_findings import QUIET
 from lightning_gpuprof.sinks.trace_html import card
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.window_tables import ranks
-
-_ASKS_FOR_RANKS = "record all ranks"
 
 
 def render_ranks_html(
@@ -67,19 +63,12 @@ def _findings(diagnoses: Mapping[str, TraceDiagnosis]) -> str:
     for diagnosis in diagnoses.values():
         for finding in diagnosis.findings:
             by_rule.setdefault(finding.rule, []).append(finding)
-    worst = [(_answered(max(found, key=_saved_ms)), len(found)) for found in by_rule.values()]
+    worst = [(max(found, key=_saved_ms), len(found)) for found in by_rule.values()]
     cards = "".join(
         f"{card(finding)}<p>In {count} of {len(diagnoses)} traces; this is the one in which it costs most.</p>\n"
         for finding, count in sorted(worst, key=lambda one: -_saved_ms(one[0]))
     )
     return f'<section id="findings">\n<h2>Findings</h2>\n{cards or f"<p>{QUIET}</p>"}</section>\n'
-
-
-def _answered(finding: Finding) -> Finding:
-    """A finding that asks for the other ranks' traces, which are here."""
-    if _ASKS_FOR_RANKS not in finding.advice:
-        return finding
-    return msgspec.structs.replace(finding, advice="See below which rank is late, and look at what it does there.")
 
 
 def _saved_ms(finding: Finding) -> float:

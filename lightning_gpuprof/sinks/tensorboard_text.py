@@ -38,7 +38,7 @@ def markdown(report: Report, folder: Path | None = None) -> str:
         f"## {escape(screen.headline)}",
         escape(screen.sentence),
         *_change(screen),
-        escape(" · ".join(screen.meta)),
+        escape(" · ".join(one for one in (screen.goal, *screen.meta) if one)),
         f"**{escape(f'{screen.reliability.mark} {screen.reliability.words}')}** {escape(wording.steadiness(report))}",
         "\n".join(f"* {escape(caveat)}" for caveat in screen.reliability.details),
         f"**Verdict: {escape(report.verdict.kind)}.** {escape(plain.sentence(report.verdict.summary))}",

@@ -29,7 +29,9 @@ from lightning_gpuprof.sinks import (
     wording,
 )
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to, terminal_width
+from lightning_gpuprof.sinks.first_screen import reliability
 from lightning_gpuprof.sinks.line_tables import timed_tables
+from lightning_gpuprof.sinks.terminal_screen import reliability_line
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
 from lightning_gpuprof.sinks.terminal_text import bullet, command, grid, indented, labelled, sentence_text, title
 from lightning_gpuprof.sinks.window_tables.ranks import all_tables
@@ -99,9 +101,8 @@ def _header(report: Report) -> list[RenderableType]:
     lines += [
         indented(sentence_text(text)) for text in (headline, wording.steps(report), wording.steadiness(report)) if text
     ]
-    lines.append(indented(Text(wording.validity(report), style="" if report.validity.ok else "bold red")))
-    lines += [labelled("-", plain.sentence(caveat), "yellow") for caveat in report.validity.caveats]
-    return lines
+    known = reliability(report)
+    return [*lines, reliability_line(known), *(labelled("-", caveat, "yellow") for caveat in known.details)]
 
 
 def _verdict(report: Report) -> list[RenderableType]:

@@ -20,7 +20,7 @@ from lightning_gpuprof.model.phases import COMPUTE_PHASES, STEP_PARTS
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import first_screen, memory_tables, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
-from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity
+from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, Reliability
 from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, indented, labelled, sentence_text
 
@@ -120,14 +120,14 @@ class _Screen:
 
 
 def _head(screen: FirstScreen, width: int) -> list[RenderableType]:
-    """The run and whether its numbers can be relied on; what has no room is left out from the right."""
+    """The run, the goal, and whether the numbers can be relied on; where there is no room, the model goes first."""
     meta = list(screen.meta)
     while len(meta) > 1 and sum(cell_len(part) + 3 for part in meta) + len("gpuprof  ") > width:
         meta.pop(1)
-    sure = "" if screen.reliability.kind == "ok" else "yellow"
     return [
         Text.assemble(("gpuprof", "bold"), "  ", " · ".join(meta), no_wrap=True, overflow="ellipsis"),
-        indented(_Marked(screen.reliability.mark, screen.reliability.words, sure)),
+        *_lines(screen.goal),
+        reliability_line(screen.reliability),
     ]
 
 
@@ -140,6 +140,11 @@ class _Marked:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         mark = {"✓": "ok:", "…": "..."}.get(self.mark, self.mark) if options.ascii_only else self.mark
         yield sentence_text(f"{mark} {self.words}", self.style)
+
+
+def reliability_line(known: Reliability) -> RenderableType:
+    """Whether the numbers can be relied on, after its mark."""
+    return indented(_Marked(known.mark, known.words, "" if known.kind == "ok" else "yellow"))
 
 
 def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> list[RenderableType]:

@@ -1,13 +1,16 @@
 """What the rules say of a trace by itself: its verdict, findings and fixes, on the terminal."""
 
+import re
 from collections.abc import Mapping
 
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
+from lightning_gpuprof.model.trace.ranks import TRACE_ALL_RANKS
 from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_text
 
@@ -16,6 +19,9 @@ HOW = "Trainer(callbacks=[GpuProfiler()])"
 HOW_SHAPES = "record the trace with record_shapes=True"
 MAX_WHOLE = 3
 """Findings whose evidence and fix are printed; the others have a line each."""
+
+_TRACE_OTHERS = re.compile(re.escape(TRACE_ALL_RANKS).replace("RANKS", r"\d+"))
+_COMPARED = "see the comparison of the ranks"
 
 _STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
@@ -39,6 +45,12 @@ def terminal(found: TraceDiagnosis, *, whole: bool, run: str = "") -> list[Rende
     ] or [Text(QUIET)]
     lines += [Text(f"{words}: {how}", style="dim") for words, how, _ in unjudged(found, run)]
     return [Group(*lines, Text(""))]
+
+
+def beside_other_ranks(found: TraceDiagnosis) -> TraceDiagnosis:
+    """What the rules say of a rank that is compared with the others: these need not be traced first."""
+    findings = tuple(replace(one, advice=_TRACE_OTHERS.sub(_COMPARED, one.advice)) for one in found.findings)
+    return replace(found, findings=findings)
 
 
 def unjudged(found: TraceDiagnosis, run: str = "") -> list[tuple[str, str, list[NotEvaluated]]]:

@@ -96,15 +96,6 @@ def came_of(expectation: Expectation) -> str:
     return f"{about(expectation.expected)}{of}, got {got}x: {expectation.standing}"
 
 
-def validity(report: Report) -> str:
-    """Whether the numbers can be relied on, in one line."""
-    caveats = len(report.validity.caveats)
-    if not report.validity.ok:
-        return "No reliable numbers"
-    worth = "Less reliable numbers" if report.validity.conditional else "Reliable numbers"
-    return f"{worth}, with {numbers.counted(caveats, 'caveat')}" if caveats else worth
-
-
 def headline(report: Report) -> str:
     """The run in one line: the conditions that identify it."""
     known = (

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from python_process import run_python
 from rank_windows import write_windows
+from recorded_traces import TRACES
 from sample_journals import write_journal
 
 from lightning_gpuprof.cli.main import main
@@ -159,12 +161,53 @@ def test_two_traces_are_compared(trace: Path, refused: Callable[..., str], print
 
 def test_ranks_of_one_job_are_held_against_each_other(trace: Path, printed: Callable[..., str]) -> None:
     ranks = [another(trace, f"rank{n}.json", distributedInfo={"rank": n, "world_size": 2}) for n in (0, 1)]
-    assert "2 ranks" in printed("trace", *ranks)
-    assert "2 ranks" not in printed("trace", ranks[0], trace)
+    text = printed("trace", *ranks)
+    assert text.startswith("2 ranks\n")
+    assert "What each rank is bound by" in text
+    assert f"Details of rank 0: gpuprof trace {ranks[0]}\n" in text
+    assert str(ranks[1]) not in text
+    whole = printed("trace", *ranks, "--all")
+    assert [line for line in whole.splitlines() if line in ("2 ranks", *map(str, ranks))] == [
+        "2 ranks",
+        *map(str, ranks),
+    ]
     found = json.loads(printed("trace", *ranks, "--analysis"))
     assert set(found) == {ranks[0].name, ranks[1].name, "ranks"}
     assert [row["rank"] for row in found["ranks"]["ranks"]] == [0, 1]
     assert "ranks" not in json.loads(printed("trace", ranks[0], trace, "--analysis"))
+
+
+def test_traces_that_are_no_ranks_of_one_job_are_each_printed(trace: Path, printed: Callable[..., str]) -> None:
+    ranks = [another(trace, f"rank{n}.json", distributedInfo={"rank": n, "world_size": 2}) for n in (0, 1)]
+    again = another(trace, "again.json", distributedInfo={"rank": 1, "world_size": 2})
+    for files in ((ranks[0], trace), (trace, trace), (*ranks, again), (trace, ranks[0])):
+        lines = printed("trace", *files).splitlines()
+        assert [line for line in lines if line.endswith(".json")] == list(dict.fromkeys(map(str, files)))
+        assert not {"2 ranks", "3 ranks"} & set(lines)
+    assert "2 ranks" not in printed("trace", *ranks, "--table", "idle")
+
+
+def test_recorded_ranks_are_compared_first_and_nothing_asks_to_trace_them(
+    tmp_path: Path, printed: Callable[..., str]
+) -> None:
+    files = [TRACES / f"v100_dlrm_8rank_{rank}.json.gz" for rank in range(8)]
+    if not files[0].is_file():
+        pytest.skip("no recorded traces beside the repository")
+    asks = "pass their windows to `gpuprof trace`"
+    assert asks in " ".join(printed("trace", files[0]).split())
+    text, page = printed("trace", *files), tmp_path / "ranks.html"
+    assert text.splitlines()[3].startswith("Rank 7 waits least")
+    assert len(text.splitlines()) < 70
+    assert re.search(r"\n +7 +host-bound +The host launches kernels too slowly, up to [\d.]+x", text)
+    assert text.index("Rank 7 waits") < text.index(f"Details of rank 7: gpuprof trace {files[7]}\n")
+    whole = printed("trace", *files, "--all", "--html", page)
+    assert whole.index("Rank 7 waits") < whole.index(f"{files[0]}\n")
+    for said in (text, whole, page.read_text()):
+        assert asks not in " ".join(said.split())
+    for said in (whole, page.read_text()):
+        assert "Find the late rank: see the comparison of the ranks." in " ".join(said.split())
+    some = printed("trace", *files[:2], "--all")
+    assert asks in " ".join(some.split()), "the late rank may be one of the other six"
 
 
 def test_many_ranks_are_compared_by_what_they_kept_without_their_traces(
@@ -175,7 +218,7 @@ def test_many_ranks_are_compared_by_what_they_kept_without_their_traces(
     assert text.splitlines()[0].startswith("12 ranks")
     assert "Rank 7 waits least" in " ".join(text.split())
     assert "The 8 of 12 ranks that the others waited for longest" in text
-    assert f"Details of a rank: gpuprof trace {files[0]}" in text
+    assert f"Details of rank 7: gpuprof trace {files[7]}" in text
 
 
 def test_few_ranks_are_compared_first_and_shown_after(trace: Path, tmp_path: Path, printed: Callable[..., str]) -> None:
@@ -190,8 +233,10 @@ def test_few_ranks_are_compared_first_and_shown_after(trace: Path, tmp_path: Pat
         beside = file_beside(file)
         beside.write_bytes(beside.read_bytes().replace(b'"trace_bytes":8', b'"trace_bytes":%d' % len(content)))
     text = printed("trace", *kept)
-    assert text.index("Rank 1 waits least") < text.index(f"{kept[0]}\n")
+    assert text.index("Rank 1 waits least") < text.index("What each rank is bound by")
+    assert f"Details of rank 1: gpuprof trace {kept[1]}" in text
     assert text.count("2 ranks") == 1
+    assert printed("trace", *kept, "--all").count(f"{kept[0]}\n") == 1
 
 
 def test_ranks_of_one_job_have_a_page_together(

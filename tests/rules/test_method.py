@@ -5,6 +5,7 @@ from metrics_builder import build, replace
 from traced_builder import gpu, window
 
 from lightning_gpuprof.model.finding import Verdict
+from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
 from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Level, Method
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Validity
@@ -54,6 +55,12 @@ def test_operations_are_worth_a_look_where_clocks_are_held_down() -> None:
     found = of(firm(on_gpu(window(), devices=(hot,))))
     assert level(found, "bottleneck").answer.startswith("Hardware-limited")
     assert level(found, "operation").unfolded
+
+
+def test_a_run_that_lines_slow_is_less_reliable() -> None:
+    timed = FunctionTimes(name="step", file="train.py", lines=(TimedLine(line=3, total_s=1.0),))
+    assert level(of(build()), "conditions").answer == "The measurement is valid."
+    assert level(of(replace(build(), line_times=(timed,))), "conditions").answer == "The measurement is less reliable."
 
 
 def test_a_healthy_run_holds_down_to_the_component() -> None:

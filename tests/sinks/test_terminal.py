@@ -154,7 +154,7 @@ def test_an_ascii_stream_is_written_without_an_error() -> None:
 def test_sections_stand_in_the_order_of_the_method() -> None:
     text = printed(sample_report.full_report(), WHERE)
     order = [
-        "Reliable numbers, with 2 caveats",
+        "✓ reliable (",
         "Verdict",
         "next largest cause",
         "Where every second went",
@@ -280,7 +280,7 @@ def test_another_stage_is_not_called_training(stage: str, time: str) -> None:
 
 def test_nothing_measured_is_never_shown_as_zero_or_as_fine() -> None:
     text = printed(sample_report.minimal_report())
-    assert "No reliable numbers" in text
+    assert "0 of the 20 steady steps needed" in text
     assert "GPUs: not measured" in text
     assert "host: not measured" in text
     assert "No finding: the measurement is not valid." in text

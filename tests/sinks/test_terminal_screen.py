@@ -1,5 +1,6 @@
 """The first screen on the terminal: at most 25 lines, at most 10 of a healthy run, the answer last."""
 
+import html
 import io
 import re
 from pathlib import Path
@@ -10,12 +11,17 @@ import sample_report
 from rich.cells import cell_len
 
 from lightning_gpuprof.model.finding import Gain
+from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
 from lightning_gpuprof.model.method import Cost
 from lightning_gpuprof.model.report import Checks, PhaseRow, Report
-from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks import json_report, terminal
 from lightning_gpuprof.sinks.console import print_to
 from lightning_gpuprof.sinks.first_screen import first_screen
+from lightning_gpuprof.sinks.gauges import gauges
+from lightning_gpuprof.sinks.html import render_html
+from lightning_gpuprof.sinks.tensorboard_text import markdown
 from lightning_gpuprof.sinks.terminal_screen import _short, render
+from lightning_gpuprof.sinks.views.first import render as first_view
 
 DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
 WHERE = {"JSON": "runs/digits/version_0/gpuprof/report.json", "HTML": "runs/digits/version_0/gpuprof/report.html"}
@@ -255,12 +261,58 @@ def test_the_segments_of_a_step_sum_to_it_without_a_rest_that_medians_leave() ->
         ("cost", r"cost: [\d.]+ GPU-hours per epoch"),
     ],
 )
-def test_the_numbers_of_the_users_goal_come_first(goal: str, said: str) -> None:
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_numbers_of_the_users_goal_come_first(goal: str, said: str, width: int) -> None:
     full = sample_report.full_report()
     cost = Cost(gpu_hours_per_epoch=0.5)
     run = {**full.run, "gpuprof.goal": goal, "trainer.num_training_batches": 100}
-    screen = first_screen(msgspec.structs.replace(full, run=run, cost=cost))
-    assert re.fullmatch(said, screen.meta[0])
+    report = msgspec.structs.replace(full, run=run, cost=cost)
+    assert re.fullmatch(rf"gpuprof .+\n  {said}", "\n".join(drawn(report, width).splitlines()[:2]))
+    screen = first_screen(report)
+    assert f">{screen.goal}" in first_view(screen)
+    assert screen.goal in markdown(report).replace("\\", "")
     in_hours = [one.saved for one in screen.opportunities if "GPU-hours per epoch" in one.saved]
     assert bool(in_hours) == (goal == "cost")
-    assert first_screen(full).meta == screen.meta[1:]
+    assert first_screen(full).goal == ""
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [("latency", "not known"), ("memory", "not known"), ("cost", "not known, as no GPU was used")],
+)
+def test_what_was_not_measured_of_the_goal_is_said_to_be_unknown(goal: str, said: str) -> None:
+    empty = sample_report.minimal_report()
+    report = msgspec.structs.replace(empty, run={**empty.run, "gpuprof.goal": goal})
+    assert drawn(report).splitlines()[1] == f"  {goal}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("full", "✓ reliable ("),
+        ("timed lines", "~ less reliable: lines= slows"),
+        ("noisy", "~ less reliable: noisy"),
+        ("crowded", "~ less reliable: other programs ran"),
+        ("minimal", "… 0 of the 20 steady steps needed"),
+    ],
+)
+def test_all_outputs_say_the_same_of_whether_numbers_can_be_relied_on(name: str, words: str) -> None:
+    full = sample_report.full_report()
+    noisy = msgspec.structs.replace(full.steps, period_median_interval_ms=(1.0, 1e3))
+    lines = FunctionTimes(name="step", file="train.py", lines=(TimedLine(line=3, total_s=1.0),))
+    report = {
+        "timed lines": lambda: msgspec.structs.replace(full, line_times=(lines,)),
+        "noisy": lambda: msgspec.structs.replace(full, steps=noisy),
+        **REPORTS,
+    }[name]()
+    known = first_screen(report).reliability
+    said = f"{known.mark} {known.words}"
+    assert said.startswith(words)
+    everything = io.StringIO()
+    terminal.print_report(report, everything)
+    for text in (drawn(report), everything.getvalue(), render_html(report), markdown(report)):
+        plain_text = " ".join(html.unescape(text).replace("\\", "").split())
+        assert said in plain_text
+        assert "Reliable numbers" not in plain_text
+    reliable = next(gauge for gauge in gauges(report) if gauge.name == "gpuprof_reliable")
+    assert reliable.rows == [({}, known.kind == "ok")]

@@ -4,6 +4,9 @@ import msgspec
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind
 
+TRACE_ALL_RANKS = "trace all ranks with TraceConfig(ranks=list(range(RANKS))) and pass their windows to `gpuprof trace`"
+"""Advice about one rank's trace, with the number of ranks in place of RANKS."""
+
 
 class RankTimes(msgspec.Struct, kw_only=True, frozen=True):
     """One rank, microseconds. Of its matched collectives, ``transfer_us + waiting_us`` is the sum of durations."""

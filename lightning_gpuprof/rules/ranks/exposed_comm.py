@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.numbers import capital, counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
+from lightning_gpuprof.model.trace.ranks import TRACE_ALL_RANKS
 from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
@@ -108,8 +109,8 @@ class ExposedComm(BaseRule):
             else f"At most {percent(window.transfer_ratio)} is transfer, the rest waiting for other ranks."
         )
         late = (
-            f"Find the late rank: trace all ranks with TraceConfig(ranks=list(range({run.ranks}))) and pass their "
-            "windows to `gpuprof trace`. While this rank waits, faster links or smaller gradients would not help."
+            f"Find the late rank: {TRACE_ALL_RANKS.replace('RANKS', str(run.ranks))}. While this rank waits, faster "
+            "links or smaller gradients would not help."
         )
         transfer = _transfer_advice(metrics, run.ranks, window, largest)
         return self.finding(
@@ -153,6 +154,6 @@ def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, lar
     if not ways:
         ways.append("send fewer bytes, or use a larger batch per rank: more computation for the same bytes")
     return (
-        f"{capital('. Or '.join(ways))}. To separate transfer from waiting, trace all ranks with "
-        f"TraceConfig(ranks=list(range({ranks}))) and pass their windows to `gpuprof trace`."
+        f"{capital('. Or '.join(ways))}. To separate transfer from waiting, "
+        f"{TRACE_ALL_RANKS.replace('RANKS', str(ranks))}."
     ), change

@@ -61,7 +61,7 @@ def _held(text: str) -> str:
 
 
 def _meta(screen: FirstScreen) -> str:
-    known, sure = screen.reliability, " · ".join(bdi(one) for one in screen.meta)
+    known, sure = screen.reliability, " · ".join(bdi(one) for one in (screen.goal, *screen.meta) if one)
     said = escape(_held(known.mark + "\xa0" + known.words))
     words = f'<span class="sure {known.kind.replace(" ", "-")}" title="{_INTERVAL}">{said}</span>'
     if not known.details:

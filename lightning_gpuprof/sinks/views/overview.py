@@ -32,7 +32,7 @@ _GLOSSARY: tuple[tuple[str, str], ...] = (
 def summary(report: Report) -> str:
     """What was measured, whether it can be relied on, what bounds it, and the numbers that a run is known by."""
     known = reliability(report)
-    items = "".join(f"<li>{bdi(plain.sentence(caveat))}</li>\n" for caveat in report.validity.caveats)
+    items = "".join(f"<li>{bdi(caveat)}</li>\n" for caveat in known.details)
     return "".join(
         (
             f'<section id="summary">\n<h2>{wording.title(report).capitalize()}</h2>\n',

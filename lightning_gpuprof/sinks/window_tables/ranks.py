@@ -1,8 +1,11 @@
 """Tables that compare ranks."""
 
+from collections.abc import Mapping
+
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import LateRank, RanksComparison
-from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.tables import (
     COUNT,
     FIGURE,
@@ -76,6 +79,36 @@ def rank_table(comparison: RanksComparison, most: int | None = None) -> Table:
         ),
         absent="No rank was given.",
     )
+
+
+def rank_finding_table(comparison: RanksComparison, diagnoses: Mapping[str, TraceDiagnosis]) -> Table:
+    """What each rank is bound by, in a line each.
+
+    Args:
+        comparison: Of the ranks.
+        diagnoses: What the rules say of the traces, by their names.
+
+    Returns:
+        By rank; of more than :data:`MAX_RANKS` those that the others waited for longest.
+    """
+    most = sorted(comparison.ranks, key=lambda rank: -rank.caused_us)[:MAX_RANKS]
+    rows = [(rank, diagnoses[rank.trace]) for rank in comparison.ranks if rank in most and rank.trace in diagnoses]
+    return Table.of(
+        "What each rank is bound by",
+        rows,
+        Column("rank", lambda row: row[0].rank, FIGURE),
+        Column("verdict", lambda row: row[1].verdict.kind),
+        Column("first finding", lambda row: _first_finding(row[1]), SENTENCE),
+        absent="No trace was judged.",
+    )
+
+
+def _first_finding(found: TraceDiagnosis) -> str:
+    if not found.findings:
+        return numbers.ABSENT
+    first = found.findings[0]
+    gain = f", {wording.gain(first, first.gain)}" if first.gain is not None else ""
+    return plain.sentence(f"{first.title or first.rule}{gain}")
 
 
 def rank_kind_table(comparison: RanksComparison) -> Table:
