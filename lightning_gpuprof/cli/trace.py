@@ -54,7 +54,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
     )
     parser.add_argument(
-        "--ncu", metavar="PATH", type=path, help="add what ncu --csv --page raw printed to the table of kernels"
+        "--ncu", metavar="PATH", type=path, help="add L1/L2 hit rates and more, as printed by ncu --csv --page raw, to the table of kernels"
     )
     parser.add_argument(
         "--html", metavar="PATH", type=path, help="write an offline page, of a trace or of several ranks"
