@@ -151,6 +151,7 @@ def print_analysis(
     diagnosed: TraceDiagnosis | None,
     tables: Sequence[str],
     *,
+    grep: str,
     whole: bool,
     has_page: bool,
 ) -> None:
@@ -161,13 +162,14 @@ def print_analysis(
         found: What was computed.
         diagnosed: Verdict and findings; None where tables are asked for.
         tables: Names of tables; empty for none.
+        grep: Only rows of these tables that contain it; empty for no choice.
         whole: All findings, and the tables that matter most.
         has_page: Whether the page is written as well.
     """
     names = NAMES if "all" in tables else tables
     shown = None if whole else names
     run = f"gpuprof report {shlex.quote(visible(str(path.parent)))}" if has_journal(path.parent) else ""
-    parts = [trace_terminal.render(found, diagnosis=diagnosed, names=shown, run=run, width=terminal_width())]
+    parts = [trace_terminal.render(found, diagnosis=diagnosed, names=shown, grep=grep, run=run, width=terminal_width())]
     more = "  Tables: --all." if has_page else "  Tables: --all. A page with the timeline: --html PAGE"
     _print(str(path), [*parts, *([] if tables or whole else [Text(more, style="dim")])])
 
