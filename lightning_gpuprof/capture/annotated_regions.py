@@ -1,14 +1,15 @@
-"""Regions that the user names: ``annotate("name")`` goes to the run that is measured now, or to nothing.
+"""Regions that the user names: ``annotate("name")`` goes to the run that is measured now, or to torch's own profiler.
 
 Imports neither torch nor Lightning, so that a dataset's module may use it.
 """
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from lightning_gpuprof.capture.step_clock import Context
 
@@ -56,11 +57,26 @@ _is_compiling: Callable[[], bool] = bool
 
 UNNAMED = "unnamed"
 
+COLORS: dict[str, str] = {}
+"""Of regions by name, as the user wrote them."""
+MAX_COLORS = 400
+"""Names may count items."""
+
 
 def _forget() -> None:
     """A forked DataLoader worker is no main thread, though its thread has the same number."""
     global _recording
     _recording = None
+
+
+def _of_torch(name: str) -> Context | None:
+    """A range in the trace of a ``torch.profiler`` that is active in this thread; None if there is none."""
+    torch: Any = sys.modules.get("torch")
+    is_active = getattr(getattr(torch, "autograd", None), "_profiler_enabled", None)
+    if is_active is None or torch.compiler.is_compiling() or not is_active():
+        return None
+    found: Context = torch.profiler.record_function(name)
+    return found
 
 
 def _warn(error: Exception) -> None:
@@ -83,29 +99,36 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
         @annotate("loss")
         def loss(...): ...
 
-    Costs about a microsecond in a run that is measured and a fraction of that in any other. It counts in the main
-    thread, and as a part of the items in DataLoader workers. Regions may lie in one another. Put it around a call of
-    compiled code, not inside. After some 200 names (35 in a worker) others share a row.
+    Costs about a microsecond in a run that is measured and less in any other. It counts in the main
+    thread, and as a part of the items in DataLoader workers. Without a ``GpuProfiler``, an active ``torch.profiler``
+    records it. Regions may lie in one another. Put it around a call of compiled code, not inside. After some 200
+    names (35 in a worker) others share a row.
 
     Args:
         name: What reports call it; anything else than a text becomes one, and one without letters ``unnamed``.
+        color: ``"green"`` or ``"#rrggbb"``, for Nsight: needs ``lightning-gpuprof[nvtx]``, as torch's NVTX ranges have
+            no colour. An unknown one is ignored.
     """
 
     __slots__ = ("_name", "_open")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, color: str | None = None) -> None:
         # No error: a name that is made up in the middle of a run must not end it.
         self._name = str(name).strip() or UNNAMED
+        if color is not None and len(COLORS) < MAX_COLORS:
+            COLORS[self._name] = str(color)
         self._open: list[Context | None] = []
 
     def __enter__(self) -> None:
         try:
             recording = _recording
-            if recording is None or _is_compiling() or recording.thread_id != threading.get_ident():
-                self._open.append(None)
-                return
-            region = recording.timed(self._name)
-            region.__enter__()
+            region: Context | None = None
+            if recording is None:
+                region = _of_torch(self._name)
+            elif not _is_compiling() and recording.thread_id == threading.get_ident():
+                region = recording.timed(self._name)
+            if region is not None:
+                region.__enter__()
             self._open.append(region)
         except Exception as error:  # a region that cannot be timed must not cost the user's code
             _warn(error)

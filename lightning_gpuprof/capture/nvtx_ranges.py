@@ -5,13 +5,16 @@ that ``optimizer`` encloses them there. Manual optimization has no action around
 """
 
 import functools
+import importlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import torch
 
 from lightning_gpuprof.capture.actions import ANNOTATED, RUN_EPOCH, classify
+from lightning_gpuprof.capture.annotated_regions import COLORS
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import Context
 from lightning_gpuprof.model.phases import Region
@@ -26,18 +29,60 @@ START_STOP = "timed "
 class RangeBackend(Protocol):
     """Nested ranges of the calling thread."""
 
-    def push(self, name: str) -> object:
-        """Begin a range inside the one that is open."""
+    def push(self, name: str, color: str | None = None) -> None:
+        """Begin a range inside the one that is open.
+
+        Args:
+            name: What is shown.
+            color: Of the user's; None for none.
+        """
 
     def pop(self) -> object:
         """End the innermost range."""
 
 
 class TorchNvtx:
-    """NVTX through torch; a build without CUDA raises ``RuntimeError`` at the first range."""
+    """NVTX through torch; a build without CUDA raises ``RuntimeError`` at the first range.
 
-    push = staticmethod(torch.cuda.nvtx.range_push)
-    pop = staticmethod(torch.cuda.nvtx.range_pop)
+    torch's ranges have no colour: those with one are made by the package ``nvtx``, in its own domain, if it is there.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[Callable[[], object]] = []
+
+    def push(self, name: str, color: str | None = None) -> None:
+        """Begin a range inside the one that is open.
+
+        Args:
+            name: What is shown.
+            color: Of the user's; None for none.
+        """
+        number = None if color is None else _number_of(color)
+        if number is None:
+            torch.cuda.nvtx.range_push(name)  # type: ignore[no-untyped-call]
+            self._ends.append(torch.cuda.nvtx.range_pop)
+        else:
+            nvtx: Any = importlib.import_module("nvtx")
+            nvtx.push_range(name, number)
+            self._ends.append(nvtx.pop_range)
+
+    def pop(self) -> object:
+        """End the innermost range."""
+        return self._ends.pop()()
+
+
+_RGB = re.compile(r"#[0-9a-fA-F]{6}")
+
+
+@functools.lru_cache
+def _number_of(color: str) -> int | None:
+    """A colour as the package ``nvtx`` takes it; None if it is not installed or does not know the colour."""
+    try:
+        colors: Any = importlib.import_module("nvtx.colors")
+        text = color.strip().lower()
+        return int(text[1:], 16) if _RGB.fullmatch(text) else int(colors.color_to_hex(text))
+    except Exception:  # what it raises of an unknown name depends on what else is installed
+        return None
 
 
 def is_enabled(option: bool | None, environ: Mapping[str, str]) -> bool:
@@ -87,16 +132,18 @@ class NvtxRange:
         context: What is wrapped; entered after the range has begun, left before it ends.
         name: Name of the range.
         backend: Makes it. Must not raise.
+        color: Of the user's; None for none.
     """
 
-    def __init__(self, context: Context, name: str, backend: RangeBackend) -> None:
+    def __init__(self, context: Context, name: str, backend: RangeBackend, color: str | None = None) -> None:
         self._context = context
         self._name = name
+        self._color = color
         self._push = backend.push
         self._pop = backend.pop
 
     def __enter__(self) -> object:
-        self._push(self._name)
+        self._push(self._name, self._color)
         return self._context.__enter__()
 
     def __exit__(self, *exc: object) -> bool | None:
@@ -141,7 +188,8 @@ class NvtxRanges:
         if self._off or isinstance(context, NvtxRange):
             return context
         name = range_name(action.removeprefix(START_STOP), region, manual=self.manual, overridden=self.overridden)
-        return context if name is None else NvtxRange(context, name, self)
+        color = COLORS.get(name) if name is not None and action.startswith(ANNOTATED) else None
+        return context if name is None else NvtxRange(context, name, self, color)
 
     def begin_step(self, batch: int) -> None:
         """The range of the step before ends and that of this batch begins."""
@@ -160,11 +208,16 @@ class NvtxRanges:
             self._in_step = False
             self.pop()
 
-    def push(self, name: str) -> None:
-        """Begin a range."""
+    def push(self, name: str, color: str | None = None) -> None:
+        """Begin a range.
+
+        Args:
+            name: What is shown.
+            color: Of the user's; None for none.
+        """
         try:
             if not self._off:
-                self.backend.push(name)
+                self.backend.push(name, color)
         except Exception as error:
             self._switch_off(error)
 

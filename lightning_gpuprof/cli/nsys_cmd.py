@@ -23,6 +23,7 @@ DEFAULT_OUTPUT = "gpuprof-%p"
 """Both tools put the process id for ``%p``, so that no earlier report is in the way."""
 
 MAX_KERNELS = 5
+_SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy")
 
 _WINDOWS_NOTE = (
     "Only the windows of GpuProfiler are recorded; steps and phases are NVTX ranges in them.",
@@ -103,12 +104,19 @@ def advise(
         if operators:
             raise ArgumentError("--operators", True, "be left out for ncu", "It shows kernels.")
         argv = ["ncu", "--profile-from-start", "off", "--target-processes", "all", "--nvtx", "--export", output]
-        if of is not None:
-            argv += _heaviest(of)
+        argv += _counters() if of is None else _heaviest(of)
         if nvtx_range is not None:
             argv += ["--nvtx-include", f"{nvtx_range}/"]
     notes = [*_NOTES[tool], *([_TWO_STEPS] if of is not None else [])]
     return Advice(tool=tool, argv=[*argv, *(training or DEFAULT_TRAINING)], notes=notes)
+
+
+def _counters() -> list[str]:
+    """The sections of ncu's own choice, which it leaves out where metrics are named, and what is read of its report."""
+    from lightning_gpuprof.trace.nsight_compute import COLLECTED
+
+    sections = [word for name in _SECTIONS for word in ("--section", name)]
+    return [*sections, "--metrics", ",".join(COLLECTED)]
 
 
 def _heaviest(of: Path) -> list[str]:

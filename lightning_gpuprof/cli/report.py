@@ -60,13 +60,15 @@ def _run(options: Namespace) -> int:
         return 0
     if options.lines is not None:
         from lightning_gpuprof.analyze.other_lines import read_lines
-        from lightning_gpuprof.sinks.line_tables import timed_tables
+        from lightning_gpuprof.sinks.line_tables import timed_note, timed_tables
         from lightning_gpuprof.sinks.trace_terminal import print_tables
 
         functions = read_lines(options.lines)
         if not functions:
             raise ReportError(f"{options.lines} holds no timed lines")
         print_tables(timed_tables(functions[:TOP_FUNCTIONS], report.lines))
+        if said := timed_note(report):
+            print(f"\n  {said}")
         return 0
     if options.otel:
         from lightning_gpuprof.sinks import open_telemetry

@@ -39,6 +39,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--table", metavar="NAME,…", type=names, default=(), help="print these tables only; 'all' for all"
     )
+    parser.add_argument("--grep", metavar="TEXT", help="of these tables only the rows with this text in a name")
     parser.add_argument("--all", action="store_true", help="print all findings, and the tables that matter most")
     parser.add_argument("--json", action="store_true", help="print the basic facts of each file as JSON, times in µs")
     parser.add_argument(
@@ -54,7 +55,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
     )
     parser.add_argument(
-        "--ncu", metavar="PATH", type=path, help="add what ncu --csv --page raw printed to the table of kernels"
+        "--ncu",
+        metavar="PATH",
+        type=path,
+        help="add L1/L2 hit rates and more to the kernels, from ncu --csv --page raw",
     )
     parser.add_argument(
         "--html", metavar="PATH", type=path, help="write an offline page, of a trace or of several ranks"
@@ -155,7 +159,7 @@ def _run(options: Namespace) -> int:
         elif options.perfetto and annotated is not None:
             outputs.serve(annotated)
         elif not waits:
-            outputs.print_analysis(found, options.table, **how)
+            outputs.print_analysis(found, options.table, grep=options.grep or "", **how)
         if waits or (len(files) > 1 and (options.analysis or options.html is not None)):
             ranks.add(name, linked, found)
         for other in ranks.of_no_job() if waits else ():
@@ -224,6 +228,8 @@ def _check(options: Namespace) -> None:
     known = _tables() if options.table else []
     if unknown := [name for name in options.table if name not in known]:
         raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: {', '.join(known)}.")
+    if options.grep is not None and not options.table:
+        raise ArgumentError("--grep", options.grep, "be given with --table", "Add --table kernels, or --table all.")
     alone = [name for name in ("json", "analysis", "operators", "compare", "perfetto") if getattr(options, name)]
     if options.all and (alone or options.table):
         other = alone[0] if alone else "table"

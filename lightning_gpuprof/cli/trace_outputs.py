@@ -156,12 +156,13 @@ class Analysed(msgspec.Struct, frozen=True, kw_only=True):
     """Verdict and findings; None where only tables or JSON are asked for."""
 
 
-def print_analysis(found: Analysed, tables: Sequence[str], *, whole: bool, has_page: bool) -> None:
+def print_analysis(found: Analysed, tables: Sequence[str], *, whole: bool, has_page: bool, grep: str = "") -> None:
     """Print the first findings and the summary, or all of them with tables, or the tables asked for.
 
     Args:
         found: What was computed.
         tables: Names of tables; empty for none.
+        grep: Only rows of these tables that contain it; empty for no choice.
         whole: All findings, and the tables that matter most.
         has_page: Whether the page is written as well.
     """
@@ -169,8 +170,11 @@ def print_analysis(found: Analysed, tables: Sequence[str], *, whole: bool, has_p
     shown = None if whole else names
     folder = found.path.parent
     run = f"gpuprof report {shlex.quote(visible(str(folder)))}" if has_journal(folder) else ""
-    width = terminal_width()
-    parts = [trace_terminal.render(found.analysis, diagnosis=found.diagnosis, names=shown, run=run, width=width)]
+    parts = [
+        trace_terminal.render(
+            found.analysis, diagnosis=found.diagnosis, names=shown, grep=grep, run=run, width=terminal_width()
+        )
+    ]
     more = "  Tables: --all." if has_page else "  Tables: --all. A page with the timeline: --html PAGE"
     _print(str(found.path), [*parts, *([] if tables or whole else [Text(more, style="dim")])])
 

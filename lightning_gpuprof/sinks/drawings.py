@@ -31,7 +31,7 @@ _LETTER = 7
 """Pixels of a letter of a label, at most on average."""
 _MIN_DRAWN_RATIO = 0.004
 """Phases with less of all steps would be no line thick; the table has them."""
-_PENS = ("backward", "data_wait", "zero_grad", "callbacks", "forward", "logging")
+PENS = ("backward", "data_wait", "zero_grad", "callbacks", "forward", "logging")
 _DASHES = ("", "7 3", "2 3", "7 3 2 3", "12 3", "12 3 2 3")
 _MARKS = {
     "window": "accent",
@@ -109,11 +109,20 @@ def _area(
     return f'<path d="{path}" fill="var(--{key})"><title>{said}</title></path>'
 
 
-def curves_svg(figure: CurveFigure) -> str:
-    """Panels of samples over the time since the start."""
+def curves_svg(figure: CurveFigure, unit: str = "s") -> str:
+    """Panels of samples over the time since the start.
+
+    Args:
+        figure: The panels.
+        unit: Of what is across; what is no time is counted, so that it has whole numbers.
+
+    Returns:
+        A drawing for each panel under its title.
+    """
     low, high = figure.limits_s
     x = _scale(low, high if high > low else low + 1)
-    axis = _across(x, _ticks(low, high), 72, "s")
+    ticks = [tick for tick in _ticks(low, high) if unit == "s" or tick == int(tick)]
+    axis = _across(x, ticks, 72, unit)
     return "".join(_panel(panel, x, axis if panel is figure.panels[-1] else []) for panel in figure.panels)
 
 
@@ -135,7 +144,7 @@ def _panel(panel: Panel, x: Callable[[float], float], axis: Sequence[str]) -> st
         for run in runs:
             if run:
                 shapes.append(
-                    f'<polyline points="{" ".join(_thinned(run))}" fill="none" stroke="var(--{_PENS[number % 6]})" '
+                    f'<polyline points="{" ".join(_thinned(run))}" fill="none" stroke="var(--{PENS[number % 6]})" '
                     f'stroke-width="1.4"{dash}><title>{escape(line.name)}</title></polyline>'
                 )
     return f'<p class="panel">{title}</p>\n{_svg(94 if axis else 74, shapes, [*marks, *axis])}'

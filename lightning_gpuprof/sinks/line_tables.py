@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
-from lightning_gpuprof.model.report import LineRow
+from lightning_gpuprof.model.report import LineRow, Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, NUMBER, PERCENT, SIZE, Column, Table, bar, name
 
@@ -25,6 +25,13 @@ def timed_tables(functions: Sequence[FunctionTimes], sampled: Sequence[LineRow] 
         In the order of the functions. Times in ms, per hit in µs; what was not measured has no column.
     """
     return [_table(one, _shares(one, sampled), limit) for one in functions]
+
+
+def timed_note(report: Report) -> str:
+    """What these times are not, on a GPU; empty for a run on something else."""
+    if report.run.get("device.type") != "cuda":
+        return ""
+    return "Host times: a line that waits for the GPU gets the GPU's time; one that only launches looks cheap."
 
 
 def _shares(function: FunctionTimes, sampled: Sequence[LineRow]) -> dict[int, float]:

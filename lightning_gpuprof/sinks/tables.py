@@ -208,6 +208,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         """The table without some columns, for sinks that are too narrow for them."""
         return self.only([index for index, column in enumerate(self.columns) if column.title not in titles])
 
+    def containing(self, text: str) -> Table:
+        """The table with the rows in which a name contains this text, in any case."""
+        wanted = text.lower()
+        named = [index for index, column in enumerate(self.columns) if not column.numeric]
+        kept = [row for row in self.rows if any(wanted in f"{row[i].text} {row[i].help}".lower() for i in named)]
+        title = f"{self.title}: {len(kept)} of {numbers.counted(len(self.rows), 'row')}"
+        return replace(self, title=title, rows=tuple(kept), absent="No row contains the text.", foot=0)
+
     def only(self, kept: Sequence[int]) -> Table:
         """The table with these columns."""
         return replace(

@@ -30,7 +30,7 @@ from lightning_gpuprof.sinks import (
 )
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to, terminal_width
 from lightning_gpuprof.sinks.first_screen import reliability
-from lightning_gpuprof.sinks.line_tables import timed_tables
+from lightning_gpuprof.sinks.line_tables import timed_note, timed_tables
 from lightning_gpuprof.sinks.terminal_screen import reliability_line
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
 from lightning_gpuprof.sinks.terminal_text import bullet, command, grid, indented, labelled, sentence_text, title
@@ -173,6 +173,8 @@ def _phases(report: Report) -> list[RenderableType]:
         lines += [title("Your lines of code"), _table(tables.line_table(report, TOP_ROWS))]
     for table in timed_tables(report.line_times, report.lines):
         lines += [title(table.title), _table(table)]
+    if report.line_times and (said := timed_note(report)):
+        lines.append(indented(Text(said, style="dim")))
     return lines
 
 

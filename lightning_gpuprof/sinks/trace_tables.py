@@ -56,9 +56,17 @@ class Entry(msgspec.Struct, frozen=True):
         """The tables, none if their analysis failed."""
         return self._made(analysis)
 
-    def long_tables(self, analysis: TraceAnalysis) -> list[Table]:
-        """The same for a page on which rows can be looked for."""
-        return self._made(analysis, LONG) if self.lengthened else self._made(analysis)
+    def long_tables(self, analysis: TraceAnalysis, limit: int = LONG) -> list[Table]:
+        """The same where rows are looked for.
+
+        Args:
+            analysis: Of a trace.
+            limit: Most rows of a table that can be longer.
+
+        Returns:
+            None if their analysis failed.
+        """
+        return self._made(analysis, limit) if self.lengthened else self._made(analysis)
 
     def _made(self, analysis: TraceAnalysis, *limit: int) -> list[Table]:
         result = getattr(analysis, self.analysis)

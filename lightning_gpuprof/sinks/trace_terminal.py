@@ -1,5 +1,6 @@
 """The analysis of a trace on the terminal."""
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
@@ -24,6 +25,7 @@ def render(
     *,
     diagnosis: TraceDiagnosis | None = None,
     names: Sequence[str] | None = None,
+    grep: str = "",
     run: str = "",
     width: int = MAX_WIDTH,
 ) -> RenderableType:
@@ -34,6 +36,7 @@ def render(
         diagnosis: What the rules say of it, which stands first; None: they were not asked.
         names: Tables to show, and nothing else; None for all findings, the summary and the tables that matter most,
             empty for the first findings and the summary.
+        grep: Show all rows of these tables in which a name contains this text, and no others; empty: the first rows.
         run: What prints the report of the run that recorded the trace; empty: it is not known.
         width: Columns that no table passes; sentences take 100 at most.
 
@@ -42,7 +45,11 @@ def render(
     """
     said_absent: list[RenderableType] = []
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
-    tables = [table for entry in entries for table in entry.tables(analysis)]
+    if grep:
+        every = (table for entry in entries for table in entry.long_tables(analysis, sys.maxsize))
+        tables = [table.containing(grep) for table in every]
+    else:
+        tables = [table for entry in entries for table in entry.tables(analysis)]
     if names is None:
         tables = [table for table in tables if table.rows]
     elif absent := [entry.name for entry in entries if not entry.tables(analysis)]:

@@ -9,11 +9,12 @@ import msgspec
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.by_step import ByStep
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, DeviceIdle
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.curve_figure import CurveFigure, Line, Panel
-from lightning_gpuprof.sinks.drawings import curves_svg, roofline_svg
+from lightning_gpuprof.sinks.drawings import PENS, curves_svg, roofline_svg
 from lightning_gpuprof.sinks.html_page import bdi, figure, legend, stack, table_html, term
 from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
 from lightning_gpuprof.sinks.window_figures.timeline import Moment, timeline_figure
@@ -25,18 +26,20 @@ from lightning_gpuprof.sinks.window_tables.timeline import step_name, timeline_t
 TOP_TYPES = 8
 """Types that have a colour of their own."""
 TOP_OPERATORS = 20
+TOP_LINES = 5
+"""Operators with a line over the steps."""
 _RADIUS = 15.9155
 """A circle of this radius is 100 long: shares are lengths in percent."""
 _MIN_RATIO = 0.001
 
 
 def operators_html(analysis: TraceAnalysis) -> str:
-    """The ring and the bars; empty if the window has no operators."""
+    """The ring, the bars and the lines over the steps; empty if the window has no operators."""
     found = analysis.operators
     if found is None or not found.operators:
         return ""
     on_device = found.device_us is not None and bool(found.attributed_device_us)
-    return _types(found, on_device) + _bars(found, on_device)
+    return _types(found, on_device) + _bars(found, on_device) + _lines(analysis.by_step)
 
 
 def _types(found: Operators, on_device: bool) -> str:
@@ -110,6 +113,29 @@ def _bars(found: Operators, on_device: bool) -> str:
     return (
         f"<h4>The {len(rows)} operators with the most {side} time <small>{escape(meaning + unfolds)}</small></h4>\n"
         f'<ol class="bars">\n{"".join(items)}</ol>\n'
+    )
+
+
+def _lines(found: ByStep | None) -> str:
+    """The operators with the most host time from step to step; empty for a single step."""
+    rows = () if found is None or len(found.steps) < 2 else found.operators[:TOP_LINES]
+    if not rows:
+        return ""
+    at = [float(number) for number in range(1, len(rows[0].times_us) + 1)]
+    names = [plain.name(row.name, NAME_CELLS) for row in rows]
+    lines = [
+        Line(name=name, batch=[], t_s=at, values=[us / 1000 for us in row.times_us])
+        for name, row in zip(names, rows, strict=True)
+    ]
+    panel = Panel(title="Self time on the host", unit="ms", lines=lines)
+    drawn = curves_svg(
+        CurveFigure(panels=[panel], limits=[0.0, 0.0], limits_s=[at[0], at[-1]]), unit="step of the window"
+    )
+    label = "Self time on the host, step by step; all numbers are in the table of operators by step"
+    return (
+        f"<h4>The {len(rows)} operators with the most host time, step by step</h4>\n"
+        f'<div class="figure" role="img" aria-label="{label}">{drawn}</div>\n'
+        + legend((pen, bdi(name)) for pen, name in zip(PENS, names, strict=False))
     )
 
 

@@ -29,6 +29,8 @@ _METRICS: Mapping[str, Sequence[Sequence[str]]] = {
     "dram_bytes": (("dram__bytes_read.sum", "dram__bytes_write.sum"), ("dram__bytes.sum",)),
 }
 """Field -> columns whose values add up to it, by version; the first that are all there count."""
+COLLECTED = tuple(name for versions in _METRICS.values() for name in versions[0])
+"""What ncu is to measure; its own choice has no hit rates."""
 _BRACKETS = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
 _TEMPLATE = re.compile(r"[<(]")
 

@@ -4,6 +4,8 @@ import os
 import threading
 
 import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
 
 from lightning_gpuprof import annotate
 from lightning_gpuprof.capture.annotated_regions import Recording
@@ -86,6 +88,28 @@ def test_without_a_run_it_does_nothing() -> None:
     with annotate("alone"):
         pass
     assert annotate("alone")(len)("abc") == 3
+
+
+def test_without_a_run_it_is_in_the_trace_of_a_plain_torch_profiler() -> None:
+    augment = annotate("augment")
+    with profile(activities=[ProfilerActivity.CPU]) as profiler, augment, annotate("copy"):
+        torch.ones(2).add(1)
+    with augment:
+        pass
+    ranges = [event for event in profiler.events() if event.name in ("augment", "copy")]
+    assert [(event.name, event.count) for event in ranges] == [("augment", 1), ("copy", 1)]
+    assert ranges[1].cpu_parent is ranges[0]
+
+
+def test_without_a_run_code_with_a_region_is_compiled_as_a_whole() -> None:
+    def work(x: torch.Tensor) -> torch.Tensor:
+        with annotate("inside", color="red"):
+            return x + 1
+
+    compiled = torch.compile(work, fullgraph=True, backend="eager")
+    with profile(activities=[ProfilerActivity.CPU]):
+        assert compiled(torch.ones(2)).tolist() == [2, 2]
+    assert compiled(torch.ones(3)).tolist() == [2, 2, 2]
 
 
 def test_another_thread_does_not_count() -> None:

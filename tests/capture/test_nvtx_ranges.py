@@ -13,7 +13,7 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 from noting_nvtx import NotingNvtx
 from quiet_trainer import trainer_in
 
-from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof import GpuProfiler, annotate
 from lightning_gpuprof.capture.nvtx_ranges import NvtxRange, NvtxRanges, TorchNvtx, range_name
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.model.phases import Region
@@ -142,6 +142,18 @@ def test_a_torch_without_nvtx_switches_ranges_off() -> None:
     assert [type(error) for error in failures] == [RuntimeError]
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has NVTX")
+def test_a_coloured_range_is_made_by_the_package_nvtx_and_any_other_by_torch() -> None:
+    pytest.importorskip("nvtx")
+    backend = TorchNvtx()
+    for color in ("green", " #76B900"):
+        backend.push("region", color)
+        backend.pop()
+    for color in (None, "", "no colour", "#12", "#1234567"):
+        with pytest.raises(RuntimeError):  # torch's
+            backend.push("region", color)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_real_ranges_are_pushed_and_popped() -> None:
@@ -187,6 +199,17 @@ def test_steps_phases_and_validation_nest_as_lightning_runs_them(
     steps = [path for path in backend.paths if re.fullmatch(r"(run_training_epoch/)?step \d+", path)]
     assert [int(path.rsplit(" ", 1)[1]) for path in steps][:8] == list(range(8))
     assert any(path.endswith("validation/forward") for path in backend.paths)
+
+
+def test_a_region_has_the_colour_that_the_user_gives_it(tmp_path: Path, backend: NotingNvtx) -> None:
+    class Coloured(BoringModel):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            with annotate("augment", color="green"), annotate("loss"):
+                return super().training_step(batch, batch_idx)
+
+    fit(with_ranges(backend, tmp_path), tmp_path, Coloured())
+    assert any(path.endswith("forward/augment/loss") for path in backend.paths)
+    assert backend.colors == {"augment": "green"}
 
 
 def test_an_exception_in_a_step_leaves_no_range_open(tmp_path: Path, backend: NotingNvtx) -> None:

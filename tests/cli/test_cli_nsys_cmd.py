@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.model.trace.kernels import MeasuredKernel
+from lightning_gpuprof.trace.nsight_compute import read_ncu
 
 TRAINING = ["python", "train.py", "--trainer.max_epochs", "3", "--name=a b"]
 
@@ -51,6 +53,28 @@ def test_nsight_compute_waits_for_the_windows(capsys: pytest.CaptureFixture[str]
     assert command[command.index("--profile-from-start") + 1] == "off"
     assert "--nvtx" in command
     assert command[-len(TRAINING) :] == TRAINING
+
+
+def test_nsight_compute_measures_each_column_that_is_read_of_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = printed(["--tool", "ncu"], capsys)
+    metrics = command[command.index("--metrics") + 1].split(",")
+    assert {"l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"} <= set(metrics)
+    units = ["us" if "time" in name else "byte" if "bytes" in name else "%" for name in metrics]
+    table = tmp_path / "ncu.csv"
+    rows = (["Kernel Name", *metrics], ["", *units], ["gemm", *("50" for _ in metrics)])
+    table.write_text("".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
+    (kernel,) = read_ncu(table)
+    assert kernel == MeasuredKernel(
+        name="gemm",
+        launches=1,
+        duration_us=50,
+        occupancy_ratio=0.5,
+        l1_hit_ratio=0.5,
+        l2_hit_ratio=0.5,
+        dram_bytes=100,
+    )
 
 
 def test_without_a_training_there_is_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,20 @@ def test_tables_are_printed_by_name(trace: Path, printed: Callable[..., str]) ->
     assert len(printed("trace", trace, "--table", "all")) > len(shown)
 
 
+def test_only_rows_with_a_text_are_printed(tmp_path: Path, printed: Callable[..., str]) -> None:
+    kernels = [{**EVENTS[2], "name": f"kernel_{n}<float>", "ts": 10.0 * n, "dur": 90.0 - n} for n in range(80)]
+    trace = another(tmp_path / "t", "many.pt.trace.json", traceEvents=[*EVENTS[:2], *kernels])
+    shown = printed("trace", trace, "--table", "kernels,idle", "--grep", "KERNEL_79")
+    assert "kernel_79" in shown  # far below the first rows
+    assert "kernel_78" not in shown
+    assert "1 of 80 rows" in shown
+    assert "No row contains the text." in shown
+
+
+def test_a_text_to_look_for_needs_a_table(trace: Path, refused: Callable[..., str]) -> None:
+    assert "--grep must be given with --table, got 'gemm'" in refused("trace", trace, "--grep", "gemm")
+
+
 def test_what_ncu_measured_is_in_the_table_of_kernels(
     trace: Path, tmp_path: Path, printed: Callable[..., str], refused: Callable[..., str]
 ) -> None:

@@ -111,6 +111,11 @@ def test_every_phase_is_explained_on_hover_and_in_the_list_of_terms(full: str) -
         assert f"{words_of(phase)} (phase)" in page.text
 
 
+def test_the_words_of_a_gpu_are_in_the_glossary(full: str) -> None:
+    for word in ("SM", "warp", "block", "grid", "occupancy"):
+        assert f"<dt>{word}</dt>" in full
+
+
 def test_a_page_stays_small_for_a_hundred_thousand_steps() -> None:
     assert len(render_html(sample_report.full_report(steps=100_000)).encode()) <= MAX_BYTES
 

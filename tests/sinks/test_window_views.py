@@ -46,6 +46,16 @@ def test_both_pages_have_the_timeline_and_the_operators_under_the_same_names(pag
         assert "32x64, 64x112" in Page(operators).text
 
 
+def test_the_five_operators_with_the_most_time_have_a_line_over_the_steps(found: TraceAnalysis, page: str) -> None:
+    for text in (page, render_trace_html(found, name="t.json")):
+        drawn = part(text, "operators").partition("operators with the most host time, step by step</h4>")[2]
+        lines = re.findall(r'<polyline points="([^"]*)"[^>]*><title>([^<]*)</title>', drawn)
+        assert [name for _, name in lines] == [row.name for row in found.by_step.operators[:5]]
+        assert {len(points.split()) for points, _ in lines} == {len(found.by_step.steps)}
+    first = msgspec.structs.replace(found.by_step, steps=found.by_step.steps[:1])
+    assert "step by step" not in operators_html(msgspec.structs.replace(found, by_step=first))
+
+
 def test_every_number_of_the_timeline_is_there_without_script(page: str, found: TraceAnalysis) -> None:
     rows = sum(len(lane.sums) for lane in found.timeline.lanes)
     body = part(page, "timeline")
@@ -71,7 +81,7 @@ def test_pieces_of_the_idle_bar_are_the_whole_window(found: TraceAnalysis) -> No
 
 def test_the_ring_of_types_is_closed_and_its_legend_sums_to_all(found: TraceAnalysis) -> None:
     text = operators_html(found)
-    lengths = [float(a) + 0.4 for a in re.findall(r'stroke-dasharray="([\d.]+) ', text)]
+    lengths = [float(a) + 0.4 for a in re.findall(r'<circle[^>]*stroke-dasharray="([\d.]+) ', text)]
     assert sum(lengths) == pytest.approx(100, abs=0.1)
     legend = Page(text[text.index('<ul class="colours">') : text.index("<ol")]).text
     assert sum(map(float, re.findall(r"([\d.]+) %", legend))) == pytest.approx(100, abs=0.5)

@@ -7,13 +7,17 @@ class NotingNvtx:
     def __init__(self, broken: bool = False) -> None:
         self.open: list[str] = []
         self.paths: list[str] = []
+        self.colors: dict[str, str] = {}
+        """Of ranges that have one."""
         self.broken = broken
 
-    def push(self, name: str) -> None:
+    def push(self, name: str, color: str | None = None) -> None:
         if self.broken:
             raise RuntimeError("NVTX functions not installed")
         self.open.append(name)
         self.paths.append("/".join(self.open))
+        if color is not None:
+            self.colors[name] = color
 
     def pop(self) -> None:
         if self.broken:

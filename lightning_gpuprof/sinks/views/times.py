@@ -12,7 +12,7 @@ from lightning_gpuprof.sinks import tables, time_tables, wording
 from lightning_gpuprof.sinks.drawings import spread_svg, steps_svg
 from lightning_gpuprof.sinks.figures import spread_figure, step_figure
 from lightning_gpuprof.sinks.html_page import figure, legend, section, stack, table_html, term, titled
-from lightning_gpuprof.sinks.line_tables import timed_tables
+from lightning_gpuprof.sinks.line_tables import timed_note, timed_tables
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of_steps
 
 CALLBACK_ROWS = 5
@@ -102,6 +102,8 @@ def phases(report: Report) -> str:
         period = f"<h3>Spread of the phases <small>ms</small></h3>\n{scatter}{period}"
     lines = titled((tables.line_table(report, len(report.lines)),)) if report.lines else ""
     lines += titled(timed_tables(report.line_times, report.lines))
+    if report.line_times and (said := timed_note(report)):
+        lines += f'<p class="hint">{escape(said)}</p>\n'
     return section("phases", tables.phase_table(report), shares, lines + flame_html(flame_of_steps(report)) + period)
 
 
