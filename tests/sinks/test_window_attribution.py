@@ -144,6 +144,8 @@ def test_modules_have_their_parameters_where_the_trace_says_them() -> None:
     table = module_table(result(modules=(known, module("encoder", "layers.0")), stacks=None, device_us=0.0))
     assert table.columns[-1].title == "parameters"
     assert [row[-1].text for row in table.rows] == ["1,234,567", "-"]
+    assert "numbered" not in module_table(result(modules=(known,))).columns[0].help
+    assert "numbered" in module_table(result(modules=(module("Net_0"),))).columns[0].help
 
 
 def test_names_cannot_break_a_table() -> None:

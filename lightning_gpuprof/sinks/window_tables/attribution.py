@@ -132,11 +132,13 @@ def module_table(result: Attribution) -> Table:
     # an outer module mostly has no less time than those in it, so the largest are a tree, too
     smallest = sorted((_module_us(one, on_device) for one in result.modules), reverse=True)[:MAX_MODULES][-1:]
     shown = [one for one in result.modules if _module_us(one, on_device) >= smallest[0]][:MAX_MODULES]
+    counted = any(one.parameters is not None for one in shown)
+    by_class = result.stacks is not None and not counted  # else the names are those of our own ranges
     name: Column[ModuleTime] = Column(
         "module",
         lambda one: plain.shorten("· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT),
         help=f"the {len(shown)} of {len(result.modules)} with most time"
-        + ("" if result.stacks is None else "; modules of one class are numbered in the order of their first call"),
+        + ("; modules of one class are numbered in the order of their first call" if by_class else ""),
         hover=lambda one: plain.name(" / ".join(one.path), 400),
     )
     host = "time of the main thread in its calls, nested modules included"
@@ -157,7 +159,7 @@ def module_table(result: Attribution) -> Table:
             Column("host", lambda one: one.host_us, US_AS_MS, help=host),
         )
     counts: tuple[Column[ModuleTime], ...] = (Column("calls", lambda one: one.calls, COUNT, help="in the window"),)
-    if any(one.parameters is not None for one in shown):
+    if counted:
         counts += (Column("parameters", lambda one: one.parameters, COUNT, help="with nested modules, each once"),)
     return Table.of("Modules", shown, name, *columns, *counts, absent=_NO_MODULES[result.stacks])
 

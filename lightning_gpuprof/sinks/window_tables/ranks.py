@@ -48,7 +48,8 @@ def rank_table(comparison: RanksComparison, most: int | None = None) -> Table:
     Returns:
         By rank, or most waited for first if some are left out; times in ms.
     """
-    largest, rows, title = max((rank.waiting_us or 0.0 for rank in comparison.ranks), default=0.0), comparison.ranks, "Ranks"
+    rows, title = comparison.ranks, "Ranks"
+    largest = max((rank.waiting_us or 0.0 for rank in rows), default=0.0)
     if most is not None and len(rows) > most:
         rows = tuple(sorted(rows, key=lambda rank: -(rank.caused_us or 0.0))[:most])
         title = f"The {most} of {len(comparison.ranks)} ranks that the others waited for longest"

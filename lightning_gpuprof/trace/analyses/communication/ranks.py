@@ -113,6 +113,7 @@ def _times(
     computed_to_ns = np.maximum(matched.computed_at_start_ns[present, column][order][1:], computed_from_ns)
     own = waiting_ns[present, column][order]
     caused = np.flatnonzero(matched.last == column)
+
     def of_device(ns: int) -> float | None:
         return None if window.device is None else ns / 1000
 
