@@ -100,8 +100,10 @@ def test_a_line_shows_hits_host_device_backward_blocked_and_share() -> None:
         "0",
         "75.0 %",
     ]
+    assert (table.title, table.columns[0].title) == ("Functions of your code", "function")
     assert "begins" in table.columns[0].help
     calls = line_table(result(line("net.py(5): forward", 1500.0, means="call")))
+    assert (calls.title, calls.columns[0].title) == ("Lines of your code", "line")
     assert "made the call" in calls.columns[0].help
 
 

@@ -87,21 +87,22 @@ def line_table(result: Attribution) -> Table:
     """Lines of user code by their device time, as line_profiler and Scalene show them."""
     lines = [line for line in result.lines if _matters(line, result)]
     host = "time in which the main thread was in this code or in libraries that it called"
-    if any(line.line.means == "call" for line in lines):
+    what = short_names.line_or_function(*(line.line for line in lines))
+    if what == "line":
         host = "operators that this line called on the main thread; the trace does not show what else it did"
     copied: tuple[Column[LineTime], ...] = ()
     if any(line.copied_bytes for line in lines):
         copied = (Column("copied", lambda line: line.copied_bytes, SIZE, help="to, from and between devices"),)
     return Table.of(
-        "Lines of your code",
+        f"{what.capitalize()}s of your code",
         lines[:MAX_LINES],
         Column(
-            "line",
+            what,
             lambda line: short_names.code_line(line.line, _LINE_LIMIT),
             help=short_names.line_meaning(tuple(line.line for line in lines)),
             hover=lambda line: short_names.LINE_TERMS[line.line.means],
         ),
-        Column("hits", lambda line: line.hits, COUNT, help="operators called by this line, nested ones excluded"),
+        Column("hits", lambda line: line.hits, COUNT, help=f"operators called by this {what}, nested ones excluded"),
         Column("host", lambda line: line.host_us, US_AS_MS, help=host),
         Column("device", lambda line: line.device_us, US_AS_MS, help=_DEVICE),
         Column("backward", lambda line: line.backward_us, US_AS_MS, help=_BACKWARD),
