@@ -95,11 +95,11 @@ class Results:
             as_frame: Give a pandas ``DataFrame``; pandas is no dependency of this package.
 
         Returns:
-            A dict (or row) per module: ``path`` with names as in ``named_modules()``, the outermost first; ``calls`` in
-            the window; microseconds in the window, with those of the modules within it: ``host_us`` of forward,
-            ``backward_host_us``, ``device_us`` of both and its part ``backward_us``; without them ``own_host_us``,
-            ``own_us``; ``host_ratio`` and ``device_ratio`` of the steps; ``parameters`` with those of the modules
-            within it. Empty if no window has modules.
+            A dict (or row) per module: ``path`` with names as in ``named_modules()``, the outermost first (by class,
+            ``Linear_0``, where only stacks name them); ``calls`` in the window; microseconds in the window, with those
+            of the modules within it: ``host_us`` of forward, ``backward_host_us``, ``device_us`` of both and its part
+            ``backward_us``; without them ``own_host_us``, ``own_us``; ``host_ratio`` and ``device_ratio`` of the steps;
+            ``parameters`` with those of the modules within it. Empty if no window has modules.
 
         Raises:
             ReportError: There is no report yet.

@@ -179,7 +179,7 @@ class TorchTracer:
         self._profiler.start_trace()
         self._recording = True
         self._unwrap = self.wrap_actions(_with_range)
-        if self.model is not None and self.config.modules and not self.config.with_stack:
+        if self.model is not None and self.config.modules:
             self._unname = name_modules(self.model, self.config.modules)
         self._enter_step(batch)
 

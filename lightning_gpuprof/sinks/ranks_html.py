@@ -88,16 +88,17 @@ def _heat(comparison: RanksComparison) -> str:
         "waiting": [rank.waiting_us for rank in comparison.ranks],
         "idle": [rank.idle_us for rank in comparison.ranks],
     }
-    usual_us = {what: statistics.median(each) for what, each in times_us.items()}
+    times_us = {what: each for what, each in times_us.items() if any(us is not None for us in each)}
+    usual_us = {what: statistics.median(us for us in each if us is not None) for what, each in times_us.items()}
     rows = range(len(comparison.ranks))
     data = HeatFigure(
         ranks=[f"rank {rank.rank}" for rank in comparison.ranks],
         columns=list(times_us),
         ms=[[_ms(each[row]) for each in times_us.values()] for row in rows],
-        apart_ms=[[_ms(each[row] - usual_us[what]) for what, each in times_us.items()] for row in rows],
+        apart_ms=[[_ms(each[row], usual_us[what]) for what, each in times_us.items()] for row in rows],
     )
-    return heat_html(data)
+    return heat_html(data) if times_us else ""
 
 
-def _ms(us: float) -> float:
-    return float(f"{us / 1e3:.4g}")
+def _ms(us: float | None, usual_us: float = 0.0) -> float | None:
+    return None if us is None else float(f"{(us - usual_us) / 1e3:.4g}")

@@ -187,7 +187,7 @@ def _lines(analysis: TraceAnalysis) -> Iterable[str]:
     if found is None or not found.lines or not found.lines[0].device_ratio:
         return
     first = found.lines[0]
-    what = "line" if first.line.means == "call" else "function"
+    what = short_names.line_or_function(first.line)
     place = short_names.code_line(first.line, plain.NAME_LIMIT)
     yield f"The {what} of your code with the most GPU time: {place}, {_percent(first.device_ratio)}."
 

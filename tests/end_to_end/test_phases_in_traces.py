@@ -51,6 +51,13 @@ def test_every_operator_in_a_step_of_ours_has_a_phase(tmp_path: Path) -> None:
     assert (row["path"], row["calls"]) == (("layer",), 3)
 
 
+def test_with_stacks_modules_have_the_same_names_and_their_parameters(tmp_path: Path) -> None:
+    profiler = quiet_profiler(windows=(8, 8), trace=TraceConfig(with_stack=True))
+    fit(tmp_path, profiler=profiler)
+    (row,) = profiler.modules()
+    assert (row["path"], row["calls"], row["parameters"] > 0) == (("layer",), 1, True)
+
+
 def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: Path) -> None:
     profiler = quiet_profiler(windows=[4, 9], trace=TraceConfig(active=1, record_shapes=True, modules=0))
     with pytest.raises(TraceError, match="no trace found"):

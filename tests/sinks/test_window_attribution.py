@@ -100,8 +100,10 @@ def test_a_line_shows_hits_host_device_backward_blocked_and_share() -> None:
         "0",
         "75.0 %",
     ]
+    assert (table.title, table.columns[0].title) == ("Functions of your code", "function")
     assert "begins" in table.columns[0].help
     calls = line_table(result(line("net.py(5): forward", 1500.0, means="call")))
+    assert (calls.title, calls.columns[0].title) == ("Lines of your code", "line")
     assert "made the call" in calls.columns[0].help
 
 
@@ -144,6 +146,8 @@ def test_modules_have_their_parameters_where_the_trace_says_them() -> None:
     table = module_table(result(modules=(known, module("encoder", "layers.0")), stacks=None, device_us=0.0))
     assert table.columns[-1].title == "parameters"
     assert [row[-1].text for row in table.rows] == ["1,234,567", "-"]
+    assert "numbered" not in module_table(result(modules=(known,))).columns[0].help
+    assert "numbered" in module_table(result(modules=(module("Net_0"),))).columns[0].help
 
 
 def test_names_cannot_break_a_table() -> None:

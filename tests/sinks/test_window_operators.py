@@ -1,5 +1,6 @@
 """Tables of operators: what a reader sees, also where there is nothing."""
 
+import msgspec
 import pytest
 from table_texts import texts
 
@@ -96,6 +97,15 @@ def test_operators_are_in_order_of_the_time_that_the_table_is_about() -> None:
     assert [row[0] for row in texts(operators_by_device_time(FULL))] == ["aten::mm", "aten::add_"]
     assert [row[0] for row in texts(operators_by_host_time(FULL))] == ["aten::view", "aten::add_", "aten::mm"]
     assert texts(operators_by_device_time(FULL))[0] == ["aten::mm", "forward", "10", "6", "6", "600", "60.0 %", "12"]
+
+
+def test_operators_have_their_module_where_one_is_known() -> None:
+    mm = msgspec.structs.replace(FULL.operators[0], module="encoder.layers.0", other_modules=11)
+    known = msgspec.structs.replace(FULL, operators=(mm, *FULL.operators[1:]))
+    for table in (operators_by_device_time(known), operators_by_host_time(known)):
+        assert {row[0].text: row[-1].text for row in table.rows}["aten::mm"] == "encoder.layers.0 and 11 more"
+        assert {row[0].text: row[-1].text for row in table.rows}["aten::add_"] == "-"
+    assert "module" not in [column.title for column in operators_by_device_time(FULL).columns]
 
 
 def test_host_times_are_said_to_be_inflated() -> None:

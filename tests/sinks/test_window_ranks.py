@@ -96,6 +96,16 @@ def test_ranks_show_transfer_and_waiting() -> None:
     assert table.rows[0][0].help == "rank0.json"
 
 
+def test_what_a_rank_did_not_measure_is_absent_in_the_table_and_on_the_page() -> None:
+    cpu = empty(RankTimes, rank=2, trace="rank2.json", matched=0, unmatched=0)
+    some = msgspec.structs.replace(FOUND, ranks=(*FOUND.ranks, cpu))
+    assert texts(tables.rank_table(some))[2] == ["2", "-", "-", "-", "-", "", "-", "-", "-"]
+    (heat,) = re.findall(r'<table class="heat">.*?</table>', render_ranks_html(some, {}, {}), flags=re.DOTALL)
+    assert [Page(cell).text for cell in re.findall(r"<td.*?</td>", heat)[-4:]] == ["-"] * 4
+    alone = msgspec.structs.replace(FOUND, ranks=(cpu, cpu))
+    assert 'class="heat"' not in render_ranks_html(alone, {}, {})
+
+
 def test_collectives_show_their_late_rank() -> None:
     table = tables.matched_collective_table(FOUND)
     assert table.title == "Collectives with the most waiting (1 more)"

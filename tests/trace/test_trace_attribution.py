@@ -228,6 +228,16 @@ def test_ranges_of_modules_give_their_time_on_the_host_forward_and_backward() ->
     assert [one.host_ratio for one in modules] == [90 / 200, 70 / 200, 10 / 200]
 
 
+def test_ranges_of_modules_count_before_the_names_that_stacks_have() -> None:
+    stacks = [
+        call("nn.Module: Encoder_0", 9, 62),
+        call("nn.Module: Linear_0", 19, 42),
+        call("nn.Module: Linear_1", 79, 12),
+    ]
+    modules = attribution(linked_trace([*ranges_of_modules(), *stacks])).modules
+    assert [one.path for one in modules] == [("encoder",), ("encoder", "layers.0"), ("head",)]
+
+
 def test_ranges_of_modules_are_no_operators() -> None:
     trace = linked_trace(ranges_of_modules()).trace
     assert [trace.names[name] for name in trace.cpu_op.name.tolist()] == ["aten::mm", "MmBackward0", "aten::mm"]

@@ -52,6 +52,24 @@ def test_a_call_inside_one_of_the_same_operator_adds_nothing_to_the_totals() -> 
     assert (row.device_total_us, row.device_self_us, row.device_work) == (9, 9, 1)
 
 
+def test_an_operator_has_the_module_with_most_of_its_self_time_and_a_backward_that_of_its_forward() -> None:
+    found = operators_of(
+        op("nn.Module: encoder", 0, 100),
+        op("nn.Module: encoder.layers.0", 0, 40),
+        op("aten::mm", 10, 20, Sequence_number=1, Fwd_thread_id=0),
+        op("aten::relu", 45, 10),
+        op("aten::mm", 60, 30, Sequence_number=2, Fwd_thread_id=0),
+        op("aten::add", 110, 5),
+        op("MmBackward0", 200, 30, Sequence_number=1, Fwd_thread_id=1),
+    )
+    assert {row.operator: (row.module, row.other_modules) for row in found.operators} == {
+        "aten::mm": ("encoder", 1),
+        "aten::relu": ("encoder", 0),
+        "aten::add": (None, 0),
+        "MmBackward0": ("encoder.layers.0", 0),
+    }
+
+
 def test_ranges_among_the_operators_are_looked_through() -> None:
     found = operators_of(
         op("ProfilerStep#3", 0, 100),

@@ -202,8 +202,20 @@ def test_traces_without_communication_give_what_there_is(tmp_path: Path) -> None
     found = compare_ranks(
         [cpu.linked(tmp_path), TraceOfRank(1).kernel("gemm", 5, 10).linked(tmp_path)], names=["a", "b"]
     )
-    assert [(one.device, one.computation_us) for one in found.ranks] == [(None, 0.0), ("0", 10.0)]
+    assert [(one.device, one.computation_us) for one in found.ranks] == [(None, None), ("0", 10.0)]
+    assert [one.idle_us for one in found.ranks] == [None, 0.0]
+    for one in found.ranks:  # no collective was matched: that is no waiting of 0
+        assert (one.matched, one.transfer_us, one.waiting_us, one.last, one.caused_us) == (0, None, None, None, None)
     assert any("No NCCL or RCCL kernels in a, b" in note for note in found.notes)
+
+
+def test_a_rank_without_a_device_does_not_count_among_the_others(tmp_path: Path) -> None:
+    cpu = TraceOfRank(2)
+    cpu.events.append(span("cpu_op", "aten::add", 0, 5))
+    late = compare_ranks([*two_ranks(tmp_path), cpu.linked(tmp_path)]).late
+    assert late is not None
+    assert (late.rank, late.others_waiting_us, late.excess_between_us) == (1, 80.0, 40.0)
+    assert [one.others_median_us for one in late.excess_by_class] == [100.0]
 
 
 @pytest.mark.parametrize("count", [0, 1])

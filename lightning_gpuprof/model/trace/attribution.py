@@ -90,8 +90,8 @@ class ModuleTime(msgspec.Struct, kw_only=True, frozen=True):
     """The time of one module of the tree of calls, each with that of the modules in it."""
 
     path: tuple[str, ...]
-    """From the outermost to the module itself: ``("encoder", "layers.0", "linear1")`` as in ``named_modules()``; in a
-    trace with stacks ``("Net_0", "Linear_1")``, where numbers count a class's modules as the trace met them."""
+    """From the outermost to the module itself: ``("encoder", "layers.0", "linear1")`` as in ``named_modules()``; where
+    only stacks name them ``("Net_0", "Linear_1")``, where numbers count a class's modules as the trace met them."""
     calls: int
     host_us: float
     """Time of the host in its calls."""

@@ -53,6 +53,11 @@ class OperatorDetail(msgspec.Struct, kw_only=True, frozen=True):
     """Of work that the operator launched itself."""
     device_average_us: float | None
     device_work: int
+    module: str | None = None
+    """The module with most of its self time, on the device if there is device work: ``encoder.layers.0``, of a backward
+    that of its forward. None: no call in a module, or the trace names none."""
+    other_modules: int = 0
+    """Modules beside it."""
 
 
 class OperatorShapes(msgspec.Struct, kw_only=True, frozen=True):

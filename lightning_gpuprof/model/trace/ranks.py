@@ -9,36 +9,39 @@ TRACE_ALL_RANKS = "trace all ranks with TraceConfig(ranks=list(range(RANKS))) an
 
 
 class RankTimes(msgspec.Struct, kw_only=True, frozen=True):
-    """One rank, microseconds. Of its matched collectives, ``transfer_us + waiting_us`` is the sum of durations."""
+    """One rank, microseconds. Of its matched collectives, ``transfer_us + waiting_us`` is the sum of durations.
+
+    Times of the device are None without one, and those of matched collectives where it has none.
+    """
 
     rank: int
     trace: str
     """The name that was given for the trace."""
     device: str | None
     """The one that communicates; None if the trace has no device work."""
-    window_us: float
+    window_us: float | None
     """First start to last end of the device's work."""
-    computation_us: float
+    computation_us: float | None
     """Union of kernels that do not communicate."""
-    communication_us: float
+    communication_us: float | None
     """Union of those that do."""
-    idle_us: float
+    idle_us: float | None
     """The window without kernels and copies."""
     matched: int
     """Collectives that were found in the other ranks, too."""
     unmatched: int
-    transfer_us: float
-    waiting_us: float
+    transfer_us: float | None
+    waiting_us: float | None
     """In matched collectives, for ranks that came later."""
-    waiting_in_first_us: float
+    waiting_in_first_us: float | None
     """Of that in the rank's first matched collective: also what ranks were apart before the window began."""
-    last: int
+    last: int | None
     """Collectives to which this rank came last."""
-    caused_us: float
+    caused_us: float | None
     """Waiting of all other ranks in those."""
-    between_us: float
+    between_us: float | None
     """From the end of each matched collective to the start of the next, summed: what the rank does on its own."""
-    between_computation_us: float
+    between_computation_us: float | None
     """Of that covered by computation."""
     clock_offset_us: float | None
     """Median of the rank's ends of collectives minus those of the median rank."""

@@ -87,21 +87,22 @@ def line_table(result: Attribution) -> Table:
     """Lines of user code by their device time, as line_profiler and Scalene show them."""
     lines = [line for line in result.lines if _matters(line, result)]
     host = "time in which the main thread was in this code or in libraries that it called"
-    if any(line.line.means == "call" for line in lines):
+    what = short_names.line_or_function(*(line.line for line in lines))
+    if what == "line":
         host = "operators that this line called on the main thread; the trace does not show what else it did"
     copied: tuple[Column[LineTime], ...] = ()
     if any(line.copied_bytes for line in lines):
         copied = (Column("copied", lambda line: line.copied_bytes, SIZE, help="to, from and between devices"),)
     return Table.of(
-        "Lines of your code",
+        f"{what.capitalize()}s of your code",
         lines[:MAX_LINES],
         Column(
-            "line",
+            what,
             lambda line: short_names.code_line(line.line, _LINE_LIMIT),
             help=short_names.line_meaning(tuple(line.line for line in lines)),
             hover=lambda line: short_names.LINE_TERMS[line.line.means],
         ),
-        Column("hits", lambda line: line.hits, COUNT, help="operators called by this line, nested ones excluded"),
+        Column("hits", lambda line: line.hits, COUNT, help=f"operators called by this {what}, nested ones excluded"),
         Column("host", lambda line: line.host_us, US_AS_MS, help=host),
         Column("device", lambda line: line.device_us, US_AS_MS, help=_DEVICE),
         Column("backward", lambda line: line.backward_us, US_AS_MS, help=_BACKWARD),
@@ -132,11 +133,13 @@ def module_table(result: Attribution) -> Table:
     # an outer module mostly has no less time than those in it, so the largest are a tree, too
     smallest = sorted((_module_us(one, on_device) for one in result.modules), reverse=True)[:MAX_MODULES][-1:]
     shown = [one for one in result.modules if _module_us(one, on_device) >= smallest[0]][:MAX_MODULES]
+    counted = any(one.parameters is not None for one in shown)
+    by_class = result.stacks is not None and not counted  # else the names are those of our own ranges
     name: Column[ModuleTime] = Column(
         "module",
         lambda one: plain.shorten("· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT),
         help=f"the {len(shown)} of {len(result.modules)} with most time"
-        + ("" if result.stacks is None else "; modules of one class are numbered in the order of their first call"),
+        + ("; modules of one class are numbered in the order of their first call" if by_class else ""),
         hover=lambda one: plain.name(" / ".join(one.path), 400),
     )
     host = "time of the main thread in its calls, nested modules included"
@@ -157,7 +160,7 @@ def module_table(result: Attribution) -> Table:
             Column("host", lambda one: one.host_us, US_AS_MS, help=host),
         )
     counts: tuple[Column[ModuleTime], ...] = (Column("calls", lambda one: one.calls, COUNT, help="in the window"),)
-    if any(one.parameters is not None for one in shown):
+    if counted:
         counts += (Column("parameters", lambda one: one.parameters, COUNT, help="with nested modules, each once"),)
     return Table.of("Modules", shown, name, *columns, *counts, absent=_NO_MODULES[result.stacks])
 

@@ -150,6 +150,7 @@ def step_table(device: DeviceIdle) -> Table:
 def longest_table(device: DeviceIdle) -> Table:
     """The longest gaps, with what the host did and in which line."""
     shown = device.longest[:MAX_GAPS]
+    lines = tuple(gap.line for gap in shown if gap.line)
     return Table.of(
         f"Longest gaps of {plain.device(device.device)}",
         shown,
@@ -168,9 +169,9 @@ def longest_table(device: DeviceIdle) -> Table:
             hover=_held,
         ),
         Column(
-            "line",
+            short_names.line_or_function(*lines),
             lambda gap: short_names.code_line(gap.line, _NAME) if gap.line else None,
-            help=short_names.line_meaning(tuple(gap.line for gap in shown if gap.line)),
+            help=short_names.line_meaning(lines),
             hover=lambda gap: short_names.LINE_TERMS[gap.line.means] if gap.line else "",
         ),
         absent=f"{plain.device(device.device)} was never idle between its first and last kernel.",

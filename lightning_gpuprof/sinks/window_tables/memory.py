@@ -99,11 +99,12 @@ def line_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
     Returns:
         Most bytes first; no rows without stacks.
     """
-    meaning = short_names.line_meaning(tuple(one.line for one in use.lines))
+    lines = tuple(one.line for one in use.lines)
+    what = short_names.line_or_function(*lines)
     return Table.of(
-        f"Memory by line of your code: {place_of(use)}",
+        f"Memory by {what} of your code: {place_of(use)}",
         use.lines,
-        Column("line", lambda one: short_names.code_line(one.line, _PLACE_LIMIT), help=meaning),
+        Column(what, lambda one: short_names.code_line(one.line, _PLACE_LIMIT), help=short_names.line_meaning(lines)),
         Column("allocated", lambda one: one.allocated_bytes, SIZE, help="by its operators and their backward"),
         Column("at peak", lambda one: one.peak_bytes, SIZE, help="still held at the peak"),
         Column("allocations", lambda one: one.allocations, COUNT),

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, TFLOPS, US, US_AS_MS, Column, Table, bar, name
 
 TOP = 20
@@ -15,6 +16,8 @@ _INFLATED = "inflated by tracing, short operators most: compare them, do not add
 _SELF = f"self time (nested operators excluded); {_INFLATED}"
 SHAPES = "shapes of the tensors; () is a scalar, a list is in brackets"
 _SUMMED = "durations of kernels, copies and memsets added up, concurrent ones included"
+_MODULE_CELLS = 32
+_MODULE = "with most of the self time; of a backward that of its forward"
 _PHASE = "optimizer includes clearing and clipping gradients"
 
 
@@ -88,6 +91,7 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
         Column(
             "launched", lambda row: row.device_work, COUNT, help="kernels, copies and memsets, also by nested operators"
         ),
+        *_module(operators),
         absent=_absent(operators, on_device=True),
         limit=limit,
     )
@@ -117,6 +121,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
             PERCENT,
             help="self time, share of all operators of the window",
         ),
+        *_module(operators),
         absent=_absent(operators),
         limit=limit,
     )
@@ -229,3 +234,14 @@ _NAMED: tuple[Column[OperatorDetail], ...] = (
     Column("phase", lambda row: words_of(row.phase), help=_PHASE),
     Column("calls", lambda row: row.occurrences, COUNT, help="in the window"),
 )
+
+
+def _module(operators: Operators) -> tuple[Column[OperatorDetail], ...]:
+    """The module of each operator; nothing where none is known."""
+
+    def named(row: OperatorDetail) -> str | None:
+        more = f" and {numbers.count(row.other_modules)} more" if row.other_modules else ""
+        return row.module and plain.name(row.module, _MODULE_CELLS) + more
+
+    known = any(row.module is not None for row in operators.operators)
+    return (Column("module", named, help=_MODULE, hover=lambda row: row.module or ""),) if known else ()

@@ -51,9 +51,10 @@ def rank_table(comparison: RanksComparison, most: int | None = None) -> Table:
     Returns:
         By rank, or most waited for first if some are left out; times in ms.
     """
-    largest, rows, title = max((rank.waiting_us for rank in comparison.ranks), default=0.0), comparison.ranks, "Ranks"
+    rows, title = comparison.ranks, "Ranks"
+    largest = max((rank.waiting_us or 0.0 for rank in rows), default=0.0)
     if most is not None and len(rows) > most:
-        rows = tuple(sorted(rows, key=lambda rank: -rank.caused_us)[:most])
+        rows = tuple(sorted(rows, key=lambda rank: -(rank.caused_us or 0.0))[:most])
         title = f"The {most} of {len(comparison.ranks)} ranks that the others waited for longest"
     return Table.of(
         title,
@@ -63,7 +64,7 @@ def rank_table(comparison: RanksComparison, most: int | None = None) -> Table:
         Column("idle", lambda rank: rank.idle_us, US_AS_MS, help="no kernel and no copy ran"),
         Column("transfer", lambda rank: rank.transfer_us, US_AS_MS, help=_TRANSFER),
         Column("waiting", lambda rank: rank.waiting_us, US_AS_MS, help=_WAITING),
-        bar(lambda rank: rank.waiting_us / largest if largest > 0 else 0.0),
+        bar(lambda rank: (rank.waiting_us or 0.0) / largest if largest > 0 else 0.0),
         Column(
             "in the first",
             lambda rank: rank.waiting_in_first_us,

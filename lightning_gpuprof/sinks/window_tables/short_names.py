@@ -149,6 +149,11 @@ def code_line(line: SourceLine, limit: int) -> str:
     return _end(frame, limit)
 
 
+def line_or_function(*lines: SourceLine) -> str:
+    """What rows of such lines are: ``function`` where the trace does not show which of its lines."""
+    return "function" if lines and all(line.means != "call" for line in lines) else "line"
+
+
 def line_meaning(lines: tuple[SourceLine, ...]) -> str:
     """What the numbers of most of the lines mean, as a column's help."""
     if any(line.means == "call" for line in lines):

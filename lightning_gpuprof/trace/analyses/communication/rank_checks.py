@@ -77,8 +77,8 @@ def rank_caveats(
         Sentences; empty if there is nothing to mind.
     """
     notes = []
-    waiting_us = sum(rank.waiting_us for rank in times)
-    first_us = sum(rank.waiting_in_first_us for rank in times)
+    waiting_us = sum(rank.waiting_us or 0.0 for rank in times)
+    first_us = sum(rank.waiting_in_first_us or 0.0 for rank in times)
     if not named(windows):
         notes.append("The traces do not name their ranks: these are numbered in the order given.")
     if missing:

@@ -1,6 +1,6 @@
 """Who waited for whom among the ranks of one window: transfer, waiting and the late rank."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -113,23 +113,30 @@ def _times(
     computed_to_ns = np.maximum(matched.computed_at_start_ns[present, column][order][1:], computed_from_ns)
     own = waiting_ns[present, column][order]
     caused = np.flatnonzero(matched.last == column)
+
+    def of_device(ns: int) -> float | None:
+        return None if window.device is None else ns / 1000
+
+    def of_matched(ns: np.int64) -> float | None:
+        return int(ns) / 1000 if len(own) else None
+
     return RankTimes(
         rank=rank,
         trace=name,
         device=window.device,
-        window_us=window.window_ns / 1000,
-        computation_us=window.computation_ns / 1000,
-        communication_us=window.communication_ns / 1000,
-        idle_us=(window.window_ns - window.busy_ns) / 1000,
-        matched=int(present.sum()),
+        window_us=of_device(window.window_ns),
+        computation_us=of_device(window.computation_ns),
+        communication_us=of_device(window.communication_ns),
+        idle_us=of_device(window.window_ns - window.busy_ns),
+        matched=len(own),
         unmatched=matched.unmatched_of_rank[column],
-        transfer_us=int(matched.transfer_ns[present].sum()) / 1000,
-        waiting_us=int(own.sum()) / 1000,
-        waiting_in_first_us=int(own[0]) / 1000 if len(own) else 0.0,
-        last=len(caused),
-        caused_us=int(waiting_ns[caused].sum()) / 1000,
-        between_us=int((to_ns - from_ns).sum()) / 1000,
-        between_computation_us=int((computed_to_ns - computed_from_ns).sum()) / 1000,
+        transfer_us=of_matched(matched.transfer_ns[present].sum()),
+        waiting_us=of_matched(own.sum()),
+        waiting_in_first_us=of_matched(own[:1].sum()),
+        last=len(caused) if len(own) else None,
+        caused_us=of_matched(waiting_ns[caused].sum()),
+        between_us=of_matched((to_ns - from_ns).sum()),
+        between_computation_us=of_matched((computed_to_ns - computed_from_ns).sum()),
         clock_offset_us=None if clocks is None else clocks.offset_us[column],
     )
 
@@ -187,34 +194,32 @@ def late_rank(matched: Matched, windows: Sequence[RankWindow], times: Sequence[R
     often = matched.present[judged].sum(axis=0)
     waiting_ns = np.where(often == often.max(), matched.waiting_ns[judged].sum(axis=0), np.iinfo(np.int64).max)
     column = int(waiting_ns.argmin())
-    others = [number for number in range(len(times)) if number != column]
+    others = [number for number, rank in enumerate(times) if number != column and rank.matched]
     own, last = times[column], int((matched.last == column).sum())
-    comparable = own.matched > 1
+
+    def beyond(value: Callable[[RankTimes], float | None]) -> float | None:
+        usual = float(np.median([value(times[other]) or 0.0 for other in others]))
+        return None if own.matched < 2 else (value(own) or 0.0) - usual
+
     return LateRank(
         rank=own.rank,
         waiting_us=int(waiting_ns[column]) / 1000,
         others_waiting_us=float(np.median(matched.waiting_ns[judged][:, others].sum(axis=0))) / 1000,
         last_ratio=last / len(judged),
         consistent=last > len(judged) / 2,
-        excess_between_us=(
-            own.between_us - float(np.median([times[other].between_us for other in others])) if comparable else None
-        ),
-        excess_computation_us=(
-            own.between_computation_us - float(np.median([times[other].between_computation_us for other in others]))
-            if comparable
-            else None
-        ),
-        excess_by_class=_excess(windows, column),
+        excess_between_us=beyond(lambda rank: rank.between_us),
+        excess_computation_us=beyond(lambda rank: rank.between_computation_us),
+        excess_by_class=_excess(windows, column, others),
     )
 
 
-def _excess(windows: Sequence[RankWindow], column: int) -> tuple[ClassExcess, ...]:
+def _excess(windows: Sequence[RankWindow], column: int, others: Sequence[int]) -> tuple[ClassExcess, ...]:
     """Classes of kernels that take longer on one rank than on the median of the others."""
     totals = [window.class_us for window in windows]
     found = []
     for kind in sorted({kind for total in totals for kind in total} - {"communication"}):
         own = totals[column].get(kind, 0.0)
-        others = float(np.median([total.get(kind, 0.0) for row, total in enumerate(totals) if row != column]))
-        if own > others:
-            found.append(ClassExcess(kernel_class=kind, rank_us=own, others_median_us=others, excess_us=own - others))
+        usual = float(np.median([totals[other].get(kind, 0.0) for other in others]))
+        if own > usual:
+            found.append(ClassExcess(kernel_class=kind, rank_us=own, others_median_us=usual, excess_us=own - usual))
     return tuple(sorted(found, key=lambda one: -one.excess_us))

@@ -14,7 +14,7 @@ from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, su
 class ModulePaths:
     """The modules that were called, each under those that called it.
 
-    Their calls are those that torch recorded with stacks, else the ranges that our own windows have. A module that is
+    Their calls are the ranges that our own windows have, else those that torch recorded with stacks. A module that is
     called again in a backward pass (activation checkpointing) has nothing around it there; it counts under the path
     that it was called on first.
 
@@ -24,9 +24,10 @@ class ModulePaths:
 
     def __init__(self, linked: LinkedTrace) -> None:
         self._linked = linked
-        frames = linked.trace.python_function
-        recorded = frames.where(linked.named(frames, lambda name: name.startswith(MODULE)))
-        self._calls: Spans = recorded if len(recorded) else linked.trace.module_range
+        self._calls: Spans = linked.trace.module_range
+        if not len(self._calls):
+            frames = linked.trace.python_function
+            self._calls = frames.where(linked.named(frames, lambda name: name.startswith(MODULE)))
         self._nesting = Nesting(self._calls.start_ns, self._calls.end_ns, self._calls.thread)
         self._whole_names: list[str] = []
         self._names: list[str] = []

@@ -14,11 +14,12 @@ from lightning_gpuprof.model.trace.operators import (
     OperatorShapes,
     OperatorType,
 )
-from lightning_gpuprof.trace.analyses.joins.grouped import rows_of
+from lightning_gpuprof.trace.analyses.joins.call_places import call_places
+from lightning_gpuprof.trace.analyses.joins.grouped import groups_of, rows_of
 from lightning_gpuprof.trace.analyses.joins.operator_calls import OperatorCalls, operator_calls
 from lightning_gpuprof.trace.analyses.operators.operator_groups import CallGroups, grouped, shape_groups
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Rows, ratio, summed
+from lightning_gpuprof.trace.tables import ABSENT, Rows, ratio, summed
 
 SHAPE_ROWS = 1000
 """Rows of the table by input shape, unless more are asked for: inputs of many lengths make tens of thousands."""
@@ -115,7 +116,33 @@ def _types(
 def _details(linked: LinkedTrace, rows: Rows) -> tuple[OperatorDetail, ...]:
     groups = grouped(linked, rows, linked.trace.cpu_op.name)
     order = _order(linked, groups)
-    return tuple(rows_of(OperatorDetail, device_work=groups.work[order], **_columns(linked, groups, order)))
+    modules = _modules(linked, rows, groups)
+    return tuple(
+        rows_of(
+            OperatorDetail,
+            device_work=groups.work[order],
+            module=[modules.get(row, (None, 0))[0] for row in order],
+            other_modules=[modules.get(row, (None, 0))[1] for row in order],
+            **_columns(linked, groups, order),
+        )
+    )
+
+
+def _modules(linked: LinkedTrace, rows: Rows, groups: CallGroups) -> dict[int, tuple[str | None, int]]:
+    """Of each group the module with most of its self time, and how many more there are; none without modules."""
+    calls, places = operator_calls(linked), call_places(linked)
+    forward = places.backward.forward_of_operator
+    module = places.module_of_operator[np.where(forward > ABSENT, forward, np.arange(len(forward)))][rows]
+    known = module > ABSENT
+    pairs = groups_of(groups.group[known], module[known])
+    spent_ns = pairs.sums((calls.device_self_ns if len(linked.work) else calls.host_self_ns)[rows][known])
+    found: dict[int, tuple[str | None, int]] = {}
+    for pair in np.argsort(spent_ns, kind="stable").tolist():
+        row = pairs.first[pair]
+        group = int(groups.group[known][row])
+        others = found[group][1] + 1 if group in found else 0
+        found[group] = places.modules.whole_names[int(module[known][row])], others
+    return found
 
 
 def _shapes(linked: LinkedTrace, rows: Rows, most: int) -> tuple[tuple[OperatorShapes, ...], int] | None:
