@@ -92,7 +92,7 @@ def rank_finding_table(comparison: RanksComparison, diagnoses: Mapping[str, Trac
     Returns:
         By rank; of more than :data:`MAX_RANKS` those that the others waited for longest.
     """
-    most = sorted(comparison.ranks, key=lambda rank: -rank.caused_us)[:MAX_RANKS]
+    most = sorted(comparison.ranks, key=lambda rank: -(rank.caused_us or 0.0))[:MAX_RANKS]
     rows = [(rank, diagnoses[rank.trace]) for rank in comparison.ranks if rank in most and rank.trace in diagnoses]
     return Table.of(
         "What each rank is bound by",
