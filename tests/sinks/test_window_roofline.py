@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lightning_gpuprof.model.trace.roofline import Ceiling, Rate, Roofline, RooflineRow
+from lightning_gpuprof.model.trace.roofline import Ceiling, Rate, Resource, Roofline, RooflineRow
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
 from lightning_gpuprof.sinks.window_tables.roofline import flops_table, roofline_table
@@ -98,8 +98,26 @@ def test_a_share_is_shown_only_if_it_is_one(change: dict[str, Any], shown: str) 
 
 def test_the_row_of_a_product() -> None:
     row = [cell.text for cell in roofline_table(FULL).rows[0]]
-    assert row == ["aten::mm", "4096x4096, 4096x4096", "bf16", "2.80", "490", "360", "1,370", "compute", "49.5 %"]
+    assert row == ["aten::mm", "4096x4096, 4096x4096", "bf16", "2.80", "490", "360", "1,370", "latency", "49.5 %"]
     assert len(roofline_table(msgspec.structs.replace(FULL, rows=(MM,) * 25)).rows) == 20
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bound", "limit", "hover"),
+    [
+        (0.599, "memory", "latency", "nearer to memory"),
+        (0.60, "memory", "memory", ""),
+        (0.60, "compute", "compute", ""),
+        (None, "compute", "compute", ""),
+        (None, None, "-", ""),
+    ],
+)
+def test_an_operator_below_60_percent_of_both_peaks_is_limited_by_latency(
+    ratio: float | None, bound: Resource | None, limit: str, hover: str
+) -> None:
+    row = msgspec.structs.replace(MM, ceiling_ratio=ratio, bound=bound)
+    cell = roofline_table(msgspec.structs.replace(FULL, rows=(row,))).rows[0][-2]
+    assert (cell.text, cell.help) == (limit, hover)
 
 
 def test_without_rows_the_reason_stands_in_their_place() -> None:

@@ -6,6 +6,10 @@ import msgspec
 
 Resource = Literal["compute", "memory"]
 
+LATENCY_BELOW_RATIO = 0.60
+"""Below this share of both peaks Nsight Compute expects latency to be the limit (its rule for the Speed of Light
+section, ``SOLBottleneck``)."""
+
 
 class Ceiling(msgspec.Struct, kw_only=True, frozen=True):
     """The most operations per second that the device does in one type of operands."""
@@ -58,6 +62,14 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
     algorithm: str | None = None
     """``Winograd`` or ``FFT`` by the kernels' names: they do fewer FLOPs than the formula counts, so no ceiling
     applies."""
+
+    @property
+    def limit(self) -> Resource | Literal["latency"] | None:
+        """:attr:`bound`, or ``latency`` where not even that ceiling is reached by :data:`LATENCY_BELOW_RATIO`.
+
+        Work is a lower bound: the operator may also move more than its shapes need. None: a ceiling is not known.
+        """
+        return "latency" if self.ceiling_ratio is not None and self.ceiling_ratio < LATENCY_BELOW_RATIO else self.bound
 
     @property
     def intensity(self) -> float | None:

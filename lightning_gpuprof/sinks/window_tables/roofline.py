@@ -27,6 +27,10 @@ SHAPE_CELLS = 60
 _MFU = "model FLOP/s over the data sheet's dense peak for the type"
 _ABOVE_COMPUTE = "more FLOP/s than the device can do: FLOPs or type are wrong"
 _ABOVE_MEMORY = "more than the memory bandwidth: the tensors were in the cache, or the bytes are wrong"
+_LIMIT = (
+    "the peak of the type, memory bandwidth, or latency: below 60 % of both (Nsight Compute's guidance), as kernels do"
+    " too little at a time, or move more than the shapes need"
+)
 _REDUCED = "the kernels do fewer FLOPs than the formula of a convolution counts, so no limit applies"
 
 
@@ -111,7 +115,10 @@ def roofline_table(roofline: Roofline) -> Table:
         Column("device", lambda row: row.device_us, US_AS_MS, help="sum over all calls, without host-device copies"),
         *((intensity, measured, *rates) if is_measured else (*rates, intensity)),  # a narrow terminal drops the last
         Column(
-            "limit", lambda row: row.bound or None, help="what bounds it: the peak of the type, or memory bandwidth"
+            "limit",
+            lambda row: row.limit,
+            help=_LIMIT,
+            hover=lambda row: f"nearer to {row.bound}" if row.limit == "latency" else "",
         ),
         Column(
             "reached",
