@@ -9,6 +9,7 @@ from lightning_gpuprof.model.trace.kernels import (
     ClassRow,
     DtypeRow,
     DurationBucket,
+    KernelClass,
     KernelFacts,
     KernelFillFacts,
     KernelRow,
@@ -122,7 +123,15 @@ def test_estimates_are_named_as_such_and_explained() -> None:
     table = tables.class_table(found())
     titles = {column.title: column.help for column in table.columns}
     assert "not measured" in titles["est. SM eff."]
-    assert texts(table) == [["elementwise", "", "4", "2", "100.0 %", "500", "50.0 %", "-"]]
+    assert texts(table) == [["elementwise", "", "4", "2", "100.0 %", "500", "50.0 %", "-", "memory"]]
+
+
+def test_classes_have_what_usually_limits_them_where_that_is_known() -> None:
+    kinds: tuple[KernelClass, ...] = ("elementwise", "gemm", "triton")
+    classes = tuple(msgspec.structs.replace(found().classes[0], kernel_class=kind) for kind in kinds)
+    table = tables.class_table(msgspec.structs.replace(found(), classes=classes))
+    assert [row[-1].text for row in table.rows] == ["memory", "compute", "-"]
+    assert "not measured" in table.columns[-1].help
 
 
 def test_a_type_that_the_name_does_not_tell_is_said_to_be_that() -> None:

@@ -49,6 +49,21 @@ _WAVE = "a wave is as many blocks as the device can run at a time"
 _NO_KERNEL = "The trace has no kernels."
 
 
+_USUAL_LIMIT: dict[str, str] = {
+    "gemm": "compute",
+    "convolution": "compute",
+    "attention": "compute",
+    "norm/reduction": "memory",
+    "elementwise": "memory",
+    "copy": "memory",
+    "optimizer": "memory",
+    "embedding": "memory",
+    "communication": "communication",
+}
+"""NVIDIA, "GPU Performance Background User's Guide": what layers of each category are typically limited by."""
+_LIMIT = "of large kernels of the class, not measured here (see roofline); small ones are limited by latency"
+
+
 def class_table(found: KernelFacts) -> Table:
     """Kernels by what they do."""
     return Table.of(
@@ -66,6 +81,7 @@ def class_table(found: KernelFacts) -> Table:
         Column("average", lambda row: row.average_us, US),
         Column("est. SM eff.", lambda row: row.est_sm_efficiency_ratio, PERCENT, help=_EFFICIENCY),
         Column("est. occ.", lambda row: row.est_occupancy_ratio, PERCENT, help=_OCCUPANCY),
+        Column("usual limit", lambda row: _USUAL_LIMIT.get(row.kernel_class), help=_LIMIT),
         absent=_NO_KERNEL,
     )
 
