@@ -322,10 +322,12 @@ def write(
         yield "HTML", html
     try:
         if csv is not None:
-            from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv
+            from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv, write_rows_csv
 
             write_csv([table for entry in CATALOGUE for table in _titled_tables(entry, found)], csv)
             write_all_rows_csv(found, csv / "full")
+            if found.api_tables is not None and (rows := found.api_tables.cuda_api_gpu_sum):
+                write_rows_csv(rows, csv / "full" / "api_tables.cuda_api_gpu_sum.csv")
             yield "CSV", csv
         if annotated is not None:
             from lightning_gpuprof.cli.trace_counters import counters_beside

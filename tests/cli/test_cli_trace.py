@@ -251,6 +251,11 @@ def test_csv_has_the_tables_as_shown_and_all_rows_in_full(
     whole = analysis["kernels"]["kernels"]
     assert [row["name"] for row in rows] == [one["name"] for one in whole]
     assert [float(row["total_us"]) for row in rows] == [one["total_us"] for one in whole]
+    with (tmp_path / "csv" / "full" / "api_tables.cuda_api_gpu_sum.csv").open(newline="") as file:
+        together = list(csv.DictReader(file))
+    parts = [analysis["api_tables"][table] for table in ("cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum")]
+    assert len(together) == sum(map(len, parts))
+    assert {float(row["std_us"]) for row in together} == {one["std_us"] for part in parts for one in part}
 
 
 @pytest.mark.parametrize("option", ["--html", "--csv", "--annotated", "--flame"])

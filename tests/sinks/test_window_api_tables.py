@@ -77,6 +77,18 @@ def test_a_row_has_both_shares_and_the_columns_of_nsys() -> None:
     assert "host" in table.columns[1].help
 
 
+def test_calls_and_gpu_work_in_one_table_have_a_category_and_the_columns_of_nsys() -> None:
+    table = tables.nsys_table("cuda_api_gpu_sum", found())
+    assert [column.title for column in table.columns] == [
+        *("table", "category", "total", "count", "avg", "med", "min", "max", "std", "operation")
+    ]
+    assert {(row[1].text, row[8].text) for row in table.rows} == {
+        ("CUDA_API", "12"),
+        ("CUDA_KERNEL", "12"),
+        ("MEMORY_OPER", "12"),
+    }
+
+
 def test_kernels_are_named_by_what_tells_them_apart_and_explained_by_the_full_name() -> None:
     cell = tables.nsys_table("cuda_gpu_kern_sum", found()).rows[0][-1]
     assert cell.text == "sum_kernel<float>"

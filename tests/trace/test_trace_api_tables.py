@@ -238,5 +238,5 @@ def test_calls_and_gpu_work_are_in_one_table_that_adds_up() -> None:
     assert {one.category for one in rows} == {"CUDA_API", "CUDA_KERNEL", "MEMORY_OPER"}
     assert len(rows) == len(found.cuda_api_sum) + len(found.cuda_gpu_kern_sum) + len(found.cuda_gpu_mem_time_sum)
     assert sum(one.share_of_table_ratio or 0.0 for one in rows) == pytest.approx(1)
-    assert [one.row.total_us for one in rows] == sorted((one.row.total_us for one in rows), reverse=True)
+    assert [one.total_us for one in rows] == sorted((one.total_us for one in rows), reverse=True)
     assert found.steps == 1

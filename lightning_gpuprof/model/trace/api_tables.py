@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 Category = Literal["CUDA_API", "CUDA_KERNEL", "MEMORY_OPER"]
 
@@ -25,14 +26,11 @@ class TimeRow(msgspec.Struct, kw_only=True, frozen=True):
     """Standard deviation of a sample (n - 1); 0 for one duration."""
 
 
-class CategoryRow(msgspec.Struct, kw_only=True, frozen=True):
-    """Durations of everything with one name, of the API and of devices in one table."""
+class CategoryRow(TimeRow, kw_only=True, frozen=True):
+    """Durations of everything with one name; the table is that of API, kernels, copies and memsets."""
 
     category: Category
     """As nsys writes it."""
-    row: TimeRow
-    share_of_table_ratio: float | None
-    """Of the total of API, kernels, copies and memsets."""
 
 
 class LaunchShapeRow(TimeRow, kw_only=True, frozen=True):
@@ -140,6 +138,9 @@ class ApiTables(msgspec.Struct, kw_only=True, frozen=True):
             *(("MEMORY_OPER", row) for row in self.cuda_gpu_mem_time_sum),
         ]
         return tuple(
-            CategoryRow(category=category, row=row, share_of_table_ratio=row.total_us / total_us if total_us else None)
+            CategoryRow(
+                category=category,
+                **{**asdict(row), "share_of_table_ratio": row.total_us / total_us if total_us else None},
+            )
             for category, row in sorted(rows, key=lambda pair: (-pair[1].total_us, pair[1].name))
         )

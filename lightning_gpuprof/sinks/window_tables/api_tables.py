@@ -59,17 +59,9 @@ def _per_step(found: ApiTables) -> tuple[Column[TimeRow], ...]:
 
 
 def _combined() -> tuple[Column[CategoryRow], ...]:
-    return (
-        Column("table", lambda one: one.share_of_table_ratio, PERCENT, help=_OF_TABLE),
-        Column("category", lambda one: one.category, help="as in nsys"),
-        Column("total", lambda one: one.row.total_us, US),
-        Column("count", lambda one: one.row.count, COUNT),
-        Column("avg", lambda one: one.row.average_us, US),
-        Column("med", lambda one: one.row.median_us, US, help="median"),
-        Column("min", lambda one: one.row.min_us, US),
-        Column("max", lambda one: one.row.max_us, US),
-        Column("operation", lambda one: short_names.short(one.row.name, 40)),
-    )
+    table, _, *times = _times("count", "")
+    category: Column[CategoryRow] = Column("category", lambda row: row.category, help="as in nsys")
+    return (table, category, *times, Column("operation", lambda row: short_names.short(row.name, 40)))
 
 
 def _copies(by: str) -> Callable[[ApiTables], str]:
