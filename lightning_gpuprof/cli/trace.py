@@ -60,7 +60,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--html", metavar="PATH", type=path, help="write an offline page, of a trace or of several ranks"
     )
     parser.add_argument(
-        "--csv", metavar="FOLDER", type=path, help="write all tables as CSV, as shown and raw (one file only)"
+        "--csv",
+        metavar="FOLDER",
+        type=path,
+        help="write all tables as CSV, as shown and raw, and all events (one file only)",
     )
     parser.add_argument(
         "--annotated", metavar="PATH", type=path, help="write the trace with phases, idle causes and more for Perfetto"

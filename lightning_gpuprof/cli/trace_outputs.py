@@ -43,7 +43,7 @@ from lightning_gpuprof.trace.reader import Trace
 
 PAGE_OF = "be given one trace, or several ranks of one job"
 EACH_ALONE = "Call gpuprof trace once for each."
-_ONLY_DRAWN = frozenset({"timeline"})
+_ONLY_DRAWN = frozenset({"timeline", "events"})
 """Analyses that neither a rule nor a sentence reads."""
 SAME_STEP_RATIO = 0.05
 """Steps on the host and on the GPU that differ by less need no word (heuristic)."""
@@ -323,11 +323,14 @@ def write(
     try:
         if csv is not None:
             from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv, write_rows_csv
+            from lightning_gpuprof.sinks.data_files import write_tables
+            from lightning_gpuprof.trace.export.event_table import event_table
 
             write_csv([table for entry in CATALOGUE for table in _titled_tables(entry, found)], csv)
             write_all_rows_csv(found, csv / "full")
             if found.api_tables is not None and (rows := found.api_tables.cuda_api_gpu_sum):
                 write_rows_csv(rows, csv / "full" / "api_tables.cuda_api_gpu_sum.csv")
+            write_tables([event_table(linked.trace, "events")], csv / "full", "csv")
             yield "CSV", csv
         if annotated is not None:
             from lightning_gpuprof.cli.trace_counters import counters_beside

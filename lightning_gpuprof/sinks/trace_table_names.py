@@ -2,6 +2,7 @@
 
 NAMES: tuple[str, ...] = (
     "timeline",
+    "events",
     "health",
     "signals",
     "launches",

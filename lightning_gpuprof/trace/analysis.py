@@ -15,6 +15,7 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.kernels import MeasuredKernel
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
+from lightning_gpuprof.trace.analyses.calls.events import longest_events
 from lightning_gpuprof.trace.analyses.calls.streams import streams_of
 from lightning_gpuprof.trace.analyses.code.attribution import attribution
 from lightning_gpuprof.trace.analyses.code.sync_points import sync_points
@@ -91,6 +92,7 @@ def analyse(
         "by_step": by_step,
         "memory": memory,
         "timeline": timeline,
+        "events": longest_events,
         "roofline": partial(roofline, measured=ceilings, counters=measured),
         "attribution": attribution,
         "sync_points": sync_points,

@@ -162,6 +162,22 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """What torch wrote beside communication."""
         return collectives_of(self.collective_texts)
 
+    @property
+    def by_category(self) -> dict[str, Spans]:
+        """All events, by what people call their kind."""
+        return {
+            "kernel": self.kernel,
+            "memcpy": self.memcpy,
+            "memset": self.memset,
+            "device wait": self.device_wait,
+            "runtime": self.runtime,
+            "operator": self.cpu_op,
+            "range": self.annotation,
+            "module": self.module_range,
+            "python": self.python_function,
+            "profiler": self.overhead,
+        }
+
     @cached_property
     def device_rows(self) -> dict[int, Rows]:
         """Rows of :attr:`device_work` of each device, by its number in :attr:`devices`."""

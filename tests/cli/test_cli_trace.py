@@ -253,6 +253,10 @@ def test_csv_has_the_tables_as_shown_and_all_rows_in_full(
     assert [float(row["total_us"]) for row in rows] == [one["total_us"] for one in whole]
     with (tmp_path / "csv" / "full" / "api_tables.cuda_api_gpu_sum.csv").open(newline="") as file:
         together = list(csv.DictReader(file))
+    with (tmp_path / "csv" / "full" / "events.csv").open(newline="") as file:
+        events = list(csv.DictReader(file))
+    assert len(events) == sum(of["count"] for of in analysis["events"]["categories"])
+    assert {"start_us", "duration_us", "category", "name", "thread", "device", "stream"} == set(events[0])
     parts = [analysis["api_tables"][table] for table in ("cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum")]
     assert len(together) == sum(map(len, parts))
     assert {float(row["std_us"]) for row in together} == {one["std_us"] for part in parts for one in part}

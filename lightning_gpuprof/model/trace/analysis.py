@@ -7,6 +7,7 @@ from lightning_gpuprof.model.trace.api_tables import ApiTables
 from lightning_gpuprof.model.trace.attribution import Attribution
 from lightning_gpuprof.model.trace.by_step import ByStep
 from lightning_gpuprof.model.trace.communication import Communication
+from lightning_gpuprof.model.trace.events import Events
 from lightning_gpuprof.model.trace.health import Health
 from lightning_gpuprof.model.trace.idle import Idle
 from lightning_gpuprof.model.trace.kernels import KernelFacts
@@ -36,6 +37,7 @@ class TraceAnalysis(msgspec.Struct, kw_only=True, frozen=True):
     by_step: ByStep | None = None
     memory: WindowMemory | None = None
     timeline: Timeline | None = None
+    events: Events | None = None
     attribution: Attribution | None = None
     sync_points: SyncPoints | None = None
     roofline: Roofline | None = None

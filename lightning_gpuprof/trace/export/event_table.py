@@ -18,18 +18,7 @@ def event_table(trace: Trace, name: str) -> DataTable:
         ``start_us`` on the trace's clock, ``duration_us``, ``category``, ``name``, ``thread`` (``process/thread``),
         and of what ran on a device ``device`` and ``stream``; None elsewhere.
     """
-    parts: dict[str, Spans] = {
-        "kernel": trace.kernel,
-        "memcpy": trace.memcpy,
-        "memset": trace.memset,
-        "device wait": trace.device_wait,
-        "runtime": trace.runtime,
-        "operator": trace.cpu_op,
-        "range": trace.annotation,
-        "module": trace.module_range,
-        "python": trace.python_function,
-        "profiler": trace.overhead,
-    }
+    parts = trace.by_category
     spans = joined(Spans, [part.spans for part in parts.values()])
     category = np.repeat(list(parts), [len(part) for part in parts.values()])
     device, stream = (
