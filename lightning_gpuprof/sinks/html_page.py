@@ -297,5 +297,8 @@ def _cell(column: tables.Column[Any], cell: tables.Cell) -> str:
         if not cell.ratio:
             return "<td class=b>"
         width = min(max(cell.ratio, 0.0), 1.0) * 100
-        return f'<td class=b><span class=bar style="{colour(cell.key)};width:{width:.3f}%"></span>'
+        look = (
+            "" if cell.key == "forward" else f"{colour(cell.key)};"
+        )  # most have that colour, so the style sheet has it
+        return f'<td class=b><span class=bar style="{look}width:{width:.3f}%"></span>'
     return f"<td{' class=n' if column.numeric else ''}>{term(cell.text, cell.help)}"

@@ -84,7 +84,7 @@ _HEALTH, _IDLE, _CODE, _NSYS = "Health of the trace", "Idle time", "Device time 
 
 CATALOGUE: tuple[Entry, ...] = (
     Entry("timeline", "Timeline", "timeline", (timeline.timeline_table,)),
-    Entry("events", "Timeline", "events", (events.event_table,), lengthened=True),
+    Entry("events", "Timeline", "events", (events.event_table,)),
     Entry("health", _HEALTH, "health", (health.problem_table, health.health_table)),
     Entry("signals", _HEALTH, "health", (health.signal_table,)),
     Entry("launches", _HEALTH, "health", (health.launch_call_table, health.category_table)),

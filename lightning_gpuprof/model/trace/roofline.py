@@ -67,7 +67,7 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
     def limit(self) -> Resource | Literal["latency"] | None:
         """:attr:`bound`, or ``latency`` where not even that ceiling is reached by :data:`LATENCY_BELOW_RATIO`.
 
-        Work is a lower bound: the operator may also move more than its shapes need.
+        Work is a lower bound: the operator may also move more than its shapes need. None: a ceiling is not known.
         """
         return "latency" if self.ceiling_ratio is not None and self.ceiling_ratio < LATENCY_BELOW_RATIO else self.bound
 

@@ -100,7 +100,7 @@ def line_table(result: Attribution) -> Table:
             what,
             lambda line: short_names.code_line(line.line, _LINE_LIMIT),
             help=short_names.line_meaning(tuple(line.line for line in lines)),
-            hover=lambda line: short_names.LINE_TERMS[line.line.means],
+            hover=lambda line: short_names.line_hover(line.line, what),
         ),
         Column("hits", lambda line: line.hits, COUNT, help=f"operators called by this {what}, nested ones excluded"),
         Column("host", lambda line: line.host_us, US_AS_MS, help=host),

@@ -1,37 +1,25 @@
 """The table of a trace's longest single events."""
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.trace.events import EventRow, Events, EventsOfCategory
+from lightning_gpuprof.model.trace.events import EventRow, Events
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, US_AS_MS, Column, Table
+from lightning_gpuprof.sinks.tables import US_AS_MS, Column, Table
 from lightning_gpuprof.sinks.window_tables import short_names
-
-EACH = 5
-"""Events of each category, unless another number is asked for."""
 
 _NAME = 60
 
 
-def event_table(events: Events, limit: int = EACH) -> Table:
-    """The longest events of each category.
-
-    Args:
-        events: Of a trace.
-        limit: Most events of a category.
-
-    Returns:
-        By category, longest first; times in ms.
-    """
-    rows = [(of, row) for of in events.categories for row in of.longest[:limit]]
+def event_table(events: Events) -> Table:
+    """The longest events of each category, longest first."""
+    rows = [(of.category, row) for of in events.categories for row in of.longest]
     return Table.of(
         "Longest events of each category",
         rows,
-        Column("category", lambda pair: pair[0].category),
-        Column("events", lambda pair: pair[0].count, COUNT, help="of the category; --csv has all"),
+        Column("category", lambda pair: pair[0], help="--csv has all of its events"),
         Column("start", lambda pair: pair[1].start_us, US_AS_MS, help="from the start of the trace"),
         Column("duration", lambda pair: pair[1].duration_us, US_AS_MS),
         Column("on", lambda pair: _place(pair[1]), help="process/thread, or device and stream"),
-        Column("name", lambda pair: _name(*pair), hover=lambda pair: plain.name(pair[1].name, short_names.HOVER_LIMIT)),
+        Column("name", lambda pair: _name(*pair)),
         absent="The trace has no events.",
     )
 
@@ -42,7 +30,7 @@ def _place(row: EventRow) -> str:
     return f"{plain.device(row.device)}, stream {numbers.ABSENT if row.stream is None else row.stream}"
 
 
-def _name(of: EventsOfCategory, row: EventRow) -> str:
+def _name(category: str, row: EventRow) -> str:
     if row.device is not None:
         return short_names.work(row.name, _NAME)
-    return (short_names.host if of.category == "python" else plain.name)(row.name, _NAME)
+    return (short_names.host if category == "python" else plain.name)(row.name, _NAME)

@@ -151,6 +151,7 @@ def longest_table(device: DeviceIdle) -> Table:
     """The longest gaps, with what the host did and in which line."""
     shown = device.longest[:MAX_GAPS]
     lines = tuple(gap.line for gap in shown if gap.line)
+    what = short_names.line_or_function(*lines)
     return Table.of(
         f"Longest gaps of {plain.device(device.device)}",
         shown,
@@ -169,10 +170,10 @@ def longest_table(device: DeviceIdle) -> Table:
             hover=_held,
         ),
         Column(
-            short_names.line_or_function(*lines),
+            what,
             lambda gap: short_names.code_line(gap.line, _NAME) if gap.line else None,
             help=short_names.line_meaning(lines),
-            hover=lambda gap: short_names.LINE_TERMS[gap.line.means] if gap.line else "",
+            hover=lambda gap: short_names.line_hover(gap.line, what) if gap.line else "",
         ),
         absent=f"{plain.device(device.device)} was never idle between its first and last kernel.",
     )

@@ -15,9 +15,9 @@ SHAPE_CELLS = 60
 _INFLATED = "inflated by tracing, short operators most: compare them, do not add them up"
 _SELF = f"self time (nested operators excluded); {_INFLATED}"
 SHAPES = "shapes of the tensors; () is a scalar, a list is in brackets"
-_SUMMED = "durations of kernels, copies and memsets added up, concurrent ones included"
+_SUMMED = "durations of kernels, copies and memsets, also concurrent ones, added up"
 _MODULE_CELLS = 32
-_MODULE = "with most of the self time; of a backward that of its forward"
+_MODULE = "with most of the self time, + others; of a backward that of its forward"
 _PHASE = "optimizer includes clearing and clipping gradients"
 
 
@@ -184,7 +184,7 @@ def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:
             Column("total", lambda row: row.host_total_us, US_AS_MS, help=f"nested operators included; {_INFLATED}"),
             Column("average", lambda row: row.host_average_us, US, help="per call"),
         )
-    rate = "FLOPs (a lower bound, by the operator's formula) over device time; a multiply-add counts as 2"
+    rate = "FLOPs (a lower bound by formula, a multiply-add is 2) over device time"
     return Table.of(
         f"Operators by input shape and {'device' if on_device else 'host'} time",
         (operators.shapes or ())[:limit],
@@ -240,8 +240,8 @@ def _module(operators: Operators) -> tuple[Column[OperatorDetail], ...]:
     """The module of each operator; nothing where none is known."""
 
     def named(row: OperatorDetail) -> str | None:
-        more = f" and {numbers.count(row.other_modules)} more" if row.other_modules else ""
+        more = f" +{numbers.count(row.other_modules)}" if row.other_modules else ""
         return row.module and plain.name(row.module, _MODULE_CELLS) + more
 
     known = any(row.module is not None for row in operators.operators)
-    return (Column("module", named, help=_MODULE, hover=lambda row: row.module or ""),) if known else ()
+    return (Column("module", named, help=_MODULE),) if known else ()

@@ -27,7 +27,10 @@ SHAPE_CELLS = 60
 _MFU = "model FLOP/s over the data sheet's dense peak for the type"
 _ABOVE_COMPUTE = "more FLOP/s than the device can do: FLOPs or type are wrong"
 _ABOVE_MEMORY = "more than the memory bandwidth: the tensors were in the cache, or the bytes are wrong"
-_LATENCY = "too little work at a time, or more traffic than the shapes need: ncu shows which"
+_LIMIT = (
+    "the peak of the type, memory bandwidth, or latency: below 60 % of both (Nsight Compute's guidance), as kernels do"
+    " too little at a time, or move more than the shapes need"
+)
 _REDUCED = "the kernels do fewer FLOPs than the formula of a convolution counts, so no limit applies"
 
 
@@ -114,8 +117,8 @@ def roofline_table(roofline: Roofline) -> Table:
         Column(
             "limit",
             lambda row: row.limit,
-            help="the peak of the type, memory bandwidth, or latency: below 60 % of both (Nsight Compute's guidance)",
-            hover=lambda row: f"nearer to {row.bound}; {_LATENCY}" if row.limit == "latency" else "",
+            help=_LIMIT,
+            hover=lambda row: f"nearer to {row.bound}" if row.limit == "latency" else "",
         ),
         Column(
             "reached",

@@ -8,7 +8,7 @@ from lightning_gpuprof.model.trace.attribution import LineMeaning, SourceLine
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import Column, Format
 
-HOVER_LIMIT = 240
+HOVER_LIMIT = 200
 """Templates repeat their types: beginning and end tell kernels apart, and a page names each in several tables."""
 
 _NOISE = re.compile(r"^void |\(anonymous namespace\)::|at::native::|c10::")
@@ -152,6 +152,19 @@ def code_line(line: SourceLine, limit: int) -> str:
 def line_or_function(*lines: SourceLine) -> str:
     """What rows of such lines are: ``function`` where the trace does not show which of its lines."""
     return "function" if lines and all(line.means != "call" for line in lines) else "line"
+
+
+def line_hover(line: SourceLine, what: str) -> str:
+    """What the number of a line means, where the heading does not say it.
+
+    Args:
+        line: The line.
+        what: Of the column, by :func:`line_or_function`.
+
+    Returns:
+        A hover; empty where the number means what most do.
+    """
+    return "" if line.means == ("call" if what == "line" else "definition") else LINE_TERMS[line.means]
 
 
 def line_meaning(lines: tuple[SourceLine, ...]) -> str:

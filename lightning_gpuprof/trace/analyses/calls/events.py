@@ -7,7 +7,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Spans
 
-MAX_EACH = 10
+MAX_EACH = 5
 """Events of a category; ``--csv`` has all."""
 
 
