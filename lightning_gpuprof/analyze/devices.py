@@ -117,7 +117,7 @@ def _facts(journal: Journal, subject: str) -> DeviceFacts:
         given |= {name: value for name, value in of_torch.items() if isinstance(value, int)}
     known = {name: value for name, value in given.items() if name in DeviceFacts.__struct_fields__}
     try:
-        return msgspec.convert(known, DeviceFacts)
+        return msgspec.convert(known, DeviceFacts, strict=False)  # older journals have counts as 2.0
     except msgspec.ValidationError:  # a damaged line, or another program's fact of the same name
         return DeviceFacts()
 

@@ -134,6 +134,8 @@ def test_distinct_samples_are_changes_where_the_drivers_pace_is_not_known() -> N
 def test_facts_are_typed_and_damage_in_them_leaves_the_rest() -> None:
     found = device((200, {"power_w": 1.0}), memory_total_bytes=80e9, ecc=True, name="Card", unknown="x")
     assert (found.name, found.facts.memory_total_bytes, found.facts.ecc, found.facts.mig) == ("Card", 80e9, True, None)
+    counts = device((200, {"power_w": 1.0}), memory_bus_bits=5120.0, driver_version="999.01").facts
+    assert (counts.memory_bus_bits, counts.driver_version) == (5120, "999.01")
     damaged = device((200, {"power_w": 1.0}), memory_total_bytes="much", name="Card")
     assert (damaged.name, damaged.facts.memory_total_bytes) == ("Card", None)
 
