@@ -98,8 +98,6 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     l2_cache_bytes: int | None = None
     fans_count: int | None = None
     """0: cooled by its chassis."""
-    fan_ratio: float | None = None
-    """As the run began."""
     pcie_generation_max: float | None = None
     """What GPU and slot can do together."""
     pcie_width_max: float | None = None

@@ -176,8 +176,12 @@ def _power(device: Device) -> str:
 
 
 def _temperature(device: Device) -> str:
-    found = device.values.get("temperature_c")
-    return "" if found is None else f"{numbers.significant(found.max)} °C at most"
+    found, fan = device.values.get("temperature_c"), device.values.get("fan_ratio")
+    if found is None:
+        return ""
+    return f"{numbers.significant(found.max)} °C at most" + (
+        "" if fan is None else f" (fan {numbers.exact_percent(fan.max)})"
+    )
 
 
 def _activity(device: Device) -> str:
@@ -275,6 +279,8 @@ def _missing(device: Device) -> list[str]:
     if "compute_processes_count" in names:
         names.discard("foreign_processes_count")
         names -= {"memory_own_bytes", "memory_others_bytes"}
+    if not device.facts.fans_count:
+        names.discard("fan_ratio")
     if not device.facts.nvlink_active_count:
         names -= {"nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"}
     shown = [name for name in device.values if name in names and _TOGETHER.get(name) not in names]

@@ -149,7 +149,6 @@ _READERS: dict[str, Reader] = {
     "memory_bus_bits": _counts("nvmlDeviceGetMemoryBusWidth"),
     "cuda_cores_count": _counts("nvmlDeviceGetNumGpuCores"),
     "fans_count": _counts("nvmlDeviceGetNumFans"),
-    "fan_ratio": _asks("nvmlDeviceGetFanSpeed", lambda percent: uint(percent) / 100),
     "pcie_generation_max": _asks("nvmlDeviceGetMaxPcieLinkGeneration"),
     "pcie_width_max": _asks("nvmlDeviceGetMaxPcieLinkWidth"),
     "power_limit_default_w": _asks("nvmlDeviceGetPowerManagementDefaultLimit", lambda mw: uint(mw) / 1000),
