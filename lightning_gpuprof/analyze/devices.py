@@ -104,6 +104,11 @@ def _median(values: Sequence[float]) -> float | None:
 _OF_TORCH = {
     "multiprocessors_count": "device.multiprocessors",
     "threads_per_multiprocessor_count": "device.threads_per_multiprocessor",
+    "threads_per_block_count": "device.threads_per_block",
+    "threads_per_warp_count": "device.threads_per_warp",
+    "registers_per_multiprocessor_count": "device.registers_per_multiprocessor",
+    "shared_memory_per_multiprocessor_bytes": "device.shared_per_multiprocessor_bytes",
+    "shared_memory_per_block_bytes": "device.shared_per_block_bytes",
     "l2_cache_bytes": "device.l2_cache_bytes",
 }
 """Facts that the driver does not report: torch's, of the GPU that this process trains on."""

@@ -306,6 +306,8 @@ def _facts(device: Device) -> list[tuple[str, str]]:
             continue
         if isinstance(value, bool):
             shown = "on" if value else "off"
+        elif isinstance(value, int) and name.endswith("_count"):
+            shown = numbers.count(value)
         elif isinstance(value, (int, float)):
             shown = numbers.quantity(name, float(value))
         else:

@@ -140,6 +140,16 @@ def test_facts_are_typed_and_damage_in_them_leaves_the_rest() -> None:
     assert (damaged.name, damaged.facts.memory_total_bytes) == ("Card", None)
 
 
+def test_limits_of_a_multiprocessor_are_torchs_of_the_gpu_that_has_the_name_of_its_device() -> None:
+    of_torch = {"device.name": "Card", "device.threads_per_warp": 32, "device.registers_per_multiprocessor": 65536}
+    of = sampled((200, {"power_w": 1.0}), conditions={"gpu0.name": "Card", **of_torch})
+    (found,) = build(of).devices
+    assert (found.facts.threads_per_warp_count, found.facts.registers_per_multiprocessor_count) == (32, 65536)
+    assert found.facts.threads_per_block_count is None
+    of.conditions["gpu0.name"] = "Another"
+    assert build(of).devices[0].facts.threads_per_warp_count is None
+
+
 def test_gpus_stand_in_the_order_of_their_numbers() -> None:
     of = journal()
     for number in (10, 2, 0):

@@ -92,6 +92,9 @@ def test_what_links_memory_and_types_can_do_at_most_is_a_fact_where_it_is_known(
         memory_bus_bits=5120,
         memory_clock_max_mhz=2619.0,
         fans_count=2,
+        threads_per_multiprocessor_count=2048,
+        registers_per_multiprocessor_count=65536,
+        shared_memory_per_multiprocessor_bytes=233472,
     )
     device = changed(facts=facts, values=values)
     shown = {
@@ -102,6 +105,9 @@ def test_what_links_memory_and_types_can_do_at_most_is_a_fact_where_it_is_known(
     assert shown["NVLinks together, each way"] == "478 GB/s"
     assert shown["memory bandwidth by bus and clock"] == "3,350 GB/s"
     assert shown["fans"] == "2"
+    assert shown["threads per multiprocessor"] == "2,048"
+    assert shown["registers per multiprocessor"] == "65,536"
+    assert shown["shared memory per multiprocessor"] == "228 KiB"
     assert shown["peak in bf16 (NVIDIA H100 data sheet)"] == "990 TFLOP/s"
     bare = changed(name="Some GPU", facts=DeviceFacts(), values={})
     names = [row[1].text for row in fact_table(msgspec.structs.replace(full_report(), devices=(bare,))).rows]
