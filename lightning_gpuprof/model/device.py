@@ -92,7 +92,7 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     memory_bus_bits: int | None = None
     cuda_cores_count: int | None = None
     multiprocessors_count: int | None = None
-    """Streaming multiprocessors (SMs), as torch reports them; as the rest up to the L2 cache."""
+    """Streaming multiprocessors (SMs), as torch reports them, like the rest up to the L2 cache."""
     threads_per_multiprocessor_count: int | None = None
     """Most that can be resident at a time."""
     threads_per_block_count: int | None = None
