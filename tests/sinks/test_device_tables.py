@@ -1,6 +1,7 @@
 """The line and tables of a GPU: what matters is said, what is not known is named, nothing is invented."""
 
 import msgspec
+import pytest
 from sample_report import distribution, full_report
 
 from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ThrottleShare
@@ -18,7 +19,7 @@ def test_the_line_says_load_memory_power_clocks_and_their_limits() -> None:
     line = device_line(FULL)
     for words in (
         "44 samples (21 distinct), medians",
-        "utilization 41.0 %",
+        "utilization 41.0 % (p95 47.6 %), often idle",
         "of 74.5 GiB",
         "power 182 of 700 W",
         "SM clock 1,410 of 1,980 MHz throttled: power cap in 40.0 % of busy samples",
@@ -34,6 +35,21 @@ def test_the_fan_is_beside_the_temperature_and_missing_only_where_there_is_one()
     assert "°C at most (fan 34.0 %)" in device_line(changed(values=values))
     with_fan = msgspec.structs.replace(FULL.facts, fans_count=2)
     assert device_line(changed(facts=with_fan)).endswith("not measured: fan, performance state")
+
+
+@pytest.mark.parametrize(
+    ("utilization", "word"),
+    [
+        (0.699, "often idle"),
+        (0.7, "partly idle"),
+        (0.9, "partly idle"),
+        (0.901, "nearly always busy"),
+    ],
+)
+def test_utilization_has_a_word_where_there_are_enough_samples(utilization: float, word: str) -> None:
+    values = {"utilization_ratio": distribution(utilization, 0.0)}
+    assert f"%), {word}" in device_line(changed(values=values))
+    assert word not in device_line(changed(values=values, distinct_samples=19))
 
 
 def test_idle_clocks_and_rare_limits_are_no_news() -> None:
