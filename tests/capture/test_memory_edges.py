@@ -141,6 +141,7 @@ def test_manual_optimization_has_other_ends() -> None:
 
 def test_counters_become_values_and_what_is_not_there_is_left_out() -> None:
     allocator = FakeAllocator(held=30 * MIB)
+    allocator.free(allocator.alloc(MIB))
     values = sample_values(allocator.read())
     assert values["allocated_bytes"] == 30 * MIB
     assert (values["reserved_bytes"], values["inactive_split_bytes"], values["segments_count"]) == (
@@ -148,6 +149,7 @@ def test_counters_become_values_and_what_is_not_there_is_left_out() -> None:
         10 * MIB,
         2,
     )
+    assert (values["allocations_count"], values["allocations_total_count"]) == (1, 2)
     assert sample_values({"allocated_bytes": {"all": {"current": 3}}}) == {"allocated_bytes": 3.0}
     assert sample_values({}) == {}
 

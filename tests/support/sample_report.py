@@ -524,6 +524,7 @@ def full_memory(name: str = "train.py") -> Memory:
                 ooms_count=1,
                 device_allocs_steady_count=7,
                 device_frees_steady_count=None,
+                allocations_per_step=1234.0,
                 steady_steps=300,
                 activations_bytes=1.4 * 2**30,
                 activations_ratio=0.47,
