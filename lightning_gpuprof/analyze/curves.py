@@ -23,6 +23,7 @@ _OF_GPU = (
     "memory_used_bytes",
     "power_w",
     "temperature_c",
+    "fan_ratio",
     "sm_clock_mhz",
     "memory_clock_mhz",
 )

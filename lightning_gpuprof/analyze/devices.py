@@ -104,6 +104,11 @@ def _median(values: Sequence[float]) -> float | None:
 _OF_TORCH = {
     "multiprocessors_count": "device.multiprocessors",
     "threads_per_multiprocessor_count": "device.threads_per_multiprocessor",
+    "threads_per_block_count": "device.threads_per_block",
+    "threads_per_warp_count": "device.threads_per_warp",
+    "registers_per_multiprocessor_count": "device.registers_per_multiprocessor",
+    "shared_memory_per_multiprocessor_bytes": "device.shared_per_multiprocessor_bytes",
+    "shared_memory_per_block_bytes": "device.shared_per_block_bytes",
     "l2_cache_bytes": "device.l2_cache_bytes",
 }
 """Facts that the driver does not report: torch's, of the GPU that this process trains on."""
@@ -117,7 +122,7 @@ def _facts(journal: Journal, subject: str) -> DeviceFacts:
         given |= {name: value for name, value in of_torch.items() if isinstance(value, int)}
     known = {name: value for name, value in given.items() if name in DeviceFacts.__struct_fields__}
     try:
-        return msgspec.convert(known, DeviceFacts)
+        return msgspec.convert(known, DeviceFacts, strict=False)  # older journals have counts as 2.0
     except msgspec.ValidationError:  # a damaged line, or another program's fact of the same name
         return DeviceFacts()
 

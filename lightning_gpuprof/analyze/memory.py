@@ -128,6 +128,7 @@ def _device(
         device_allocs_steady_count=_counter_rise(later, "device_allocs_count"),
         device_frees_steady_count=_counter_rise(later, "device_frees_count"),
         steady_steps=steps,
+        allocations_per_step=_per_step(later, "allocations_total_count"),
         activations_bytes=activations,
         activations_ratio=activations / allocated_peak if activations is not None and allocated_peak else None,
         gradients_live_in_forward=live,
@@ -299,6 +300,13 @@ def _counter_rise(readings: Sequence[_Reading], name: str) -> int | None:
     """By how much a counter rose between the first and the last reading."""
     values = _values(readings, name)
     return int(values[-1] - values[0]) if len(values) > 1 else None
+
+
+def _per_step(readings: Sequence[_Reading], name: str) -> float | None:
+    """A counter's rise over the steps between the first and the last reading at the end of the same phase."""
+    same = [r for r in readings if r.phase == readings[0].phase]
+    rise, steps = _counter_rise(same, name), _steps_between(same)
+    return rise / steps if rise is not None and steps else None
 
 
 def _steps_between(readings: Sequence[_Reading]) -> int | None:

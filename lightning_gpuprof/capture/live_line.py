@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lightning_gpuprof.capture.fence import warn
-from lightning_gpuprof.capture.live_scalars import step_scalars
+from lightning_gpuprof.capture.live_scalars import STALE_NS, step_scalars
 from lightning_gpuprof.capture.recorder import Reading
 from lightning_gpuprof.capture.step_clock import ClosedStep
-from lightning_gpuprof.model.journal import PROFILED, Slot
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
 from lightning_gpuprof.model.phases import PHASES, Phase, words_of
 
 NAME = "live line"
@@ -58,12 +59,18 @@ class LiveLine:
         self.interval_s = EVERY_S
         self._apart_s = EVERY_S if self.above_bar is None else ABOVE_BAR_EVERY_S
         self._recent: deque[ClosedStep] = deque(maxlen=MAX_RECENT_STEPS)
+        self._gpu: Sample | None = None
         self._shown_ns: int | None = None
         self._over = False
 
     def watch(self, steps: Sequence[ClosedStep]) -> None:
         """Take steps that have ended; on any thread but the training's."""
         self._recent.extend(steps)
+
+    def take(self, sample: Sample) -> None:
+        """A reading of any sampler; on any thread. The newest of this rank's GPU counts."""
+        if (sample.source, sample.subject) == ("nvml", "gpu0") and _gpu_words(sample):
+            self._gpu = sample
 
     def end(self) -> None:
         """The last step is over: the line goes, because others write now."""
@@ -77,7 +84,8 @@ class LiveLine:
         if self._over:
             self.close()
         elif self._shown_ns is None or t_ns - self._shown_ns >= self._apart_s * 1e9:
-            text = live_text(tuple(self._recent), self.slots, self.samples_per_step, now_ns=self.now())
+            gpu = self._gpu if self._gpu is not None and t_ns - self._gpu.t_ns < STALE_NS else None
+            text = live_text(tuple(self._recent), self.slots, self.samples_per_step, gpu, now_ns=self.now())
             if text and not self._over:
                 self._shown_ns = t_ns
                 (self.line.show if self.above_bar is None else self.above_bar)(text)
@@ -114,13 +122,21 @@ def live_line_for(
     return LiveLine(line, above, slots, samples_per_step)
 
 
-def live_text(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_step: int | None, *, now_ns: int) -> str:
-    """The line: step, period, throughput, the largest phase and the share of waiting for data.
+def live_text(
+    steps: Sequence[ClosedStep],
+    slots: Sequence[Slot],
+    samples_per_step: int | None,
+    gpu: Sample | None = None,
+    *,
+    now_ns: int,
+) -> str:
+    """The line: step, step time, throughput, the largest phase, the share of waiting for data, and the GPU.
 
     Args:
         steps: That ended lately, the newest last.
         slots: The clock's.
         samples_per_step: Samples per step over all ranks, if known.
+        gpu: The newest reading of this rank's GPU, if there is one.
         now_ns: The run's clock.
 
     Returns:
@@ -142,7 +158,15 @@ def live_text(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_st
         silent_ns = now_ns - newest.end_ns
         if silent_ns > max(QUIET_NS, QUIET_PERIODS * period_ms * 1e6):
             parts[0] += f", none since {silent_ns / 1e9:.0f} s"
+    if gpu is not None:
+        parts.append(f"{gpu.subject}: {_gpu_words(gpu)}")
     return "gpuprof: " + " | ".join(parts)
+
+
+def _gpu_words(sample: Sample) -> str:
+    busy, used = sample.values.get("utilization_ratio"), sample.values.get("memory_used_bytes")
+    words = ["" if busy is None else f"{busy:.0%} utilization", "" if used is None else f"{numbers.size(used)} used"]
+    return ", ".join(filter(None, words))
 
 
 def _phases(shares: Mapping[Phase, float]) -> list[str]:

@@ -262,6 +262,8 @@ class StageSteps:
         """In a sampler's thread."""
         if isinstance(record, Sample):
             self.boundary.take(record)
+            if self._live is not None:
+                self._live.take(record)
         if isinstance(record, Notice):
             self._journal.notices.append(record)
         self._journal.post(record)

@@ -66,9 +66,14 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "machine.container": "`docker`, `podman`, `kubernetes`, `apptainer`, `lxc`, … or `none`, by their marks",
     },
     ("hardware", "tested", False): {
-        "device.multiprocessors": "`multi_processor_count` of its properties; not hashed: the name implies it",
-        "device.threads_per_multiprocessor": "`max_threads_per_multi_processor`, likewise",
-        "device.l2_cache_bytes": "`L2_cache_size`, likewise",
+        "device.multiprocessors": "`multi_processor_count`; not hashed, as the next six: the name implies them",
+        "device.threads_per_multiprocessor": "`max_threads_per_multi_processor`",
+        "device.threads_per_block": "`max_threads_per_block`",
+        "device.threads_per_warp": "`warp_size`",
+        "device.registers_per_multiprocessor": "`regs_per_multiprocessor`",
+        "device.shared_per_multiprocessor_bytes": "`shared_memory_per_multiprocessor`",
+        "device.shared_per_block_bytes": "`shared_memory_per_block_optin`",
+        "device.l2_cache_bytes": "`L2_cache_size`",
         "machine.memory_bytes": "`/proc/meminfo`; not hashed: it differs by a few bytes between equal machines",
     },
     ("software", "tested", True): {

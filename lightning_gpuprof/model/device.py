@@ -92,14 +92,19 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     memory_bus_bits: int | None = None
     cuda_cores_count: int | None = None
     multiprocessors_count: int | None = None
-    """Streaming multiprocessors (SMs), as torch reports them; likewise the next two."""
+    """Streaming multiprocessors (SMs), as torch reports them, like the rest up to the L2 cache."""
     threads_per_multiprocessor_count: int | None = None
-    """Most that can be resident at a time; 32 make a warp."""
+    """Most that can be resident at a time."""
+    threads_per_block_count: int | None = None
+    threads_per_warp_count: int | None = None
+    registers_per_multiprocessor_count: int | None = None
+    """Of 32 bits."""
+    shared_memory_per_multiprocessor_bytes: int | None = None
+    shared_memory_per_block_bytes: int | None = None
+    """Most that a kernel can ask for."""
     l2_cache_bytes: int | None = None
     fans_count: int | None = None
     """0: cooled by its chassis."""
-    fan_ratio: float | None = None
-    """As the run began."""
     pcie_generation_max: float | None = None
     """What GPU and slot can do together."""
     pcie_width_max: float | None = None

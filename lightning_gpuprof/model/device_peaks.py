@@ -70,9 +70,17 @@ NVIDIA GB200 NVL72 data sheet, column of the superchip, per GPU
   GB200                   \bGB200\b                                 8000    40    80  1250   2500   2500   5000   5000
 NVIDIA HGX platform data sheet, column of HGX B200, per GPU
   B200                    \bB200\b                                  8000    37    75  1125   2250   2250   4500   4500
+NVIDIA RTX Blackwell GPU architecture white paper
+  RTX 5090                \bRTX 5090$                               1792     - 104.8 104.8  209.5  209.5    419    838
+  RTX 5080                \bRTX 5080$                                960     -  56.3  56.3  112.6  112.6  225.1  450.2
+  RTX 5070 Ti             \bRTX 5070 Ti$                             896     -  43.9  43.9   87.9   87.9  175.8  351.5
+  RTX 5070                \bRTX 5070$                                672     -  30.9  30.9   61.7   61.7  123.5  246.9
 NVIDIA H200 data sheet
   H200 NVL                \bH200 NVL\b                              4800    60    60 417.5  835.5  835.5 1670.5 1670.5
   H200 SXM                \bH200\b                                  4800    67    67 494.5  989.5  989.5   1979   1979
+NVIDIA GH200 Grace Hopper superchip data sheet
+  GH200 144GB             \bGH200\b.*HBM3e                          4900    67    67 494.5  989.5  989.5   1979   1979
+  GH200 96GB              \bGH200 480GB                             4000    67    67 494.5  989.5  989.5   1979   1979
 NVIDIA H100 data sheet (one card of the pair)
   H100 NVL                \bH100 NVL\b                              3900    60    60 417.5  835.5  835.5 1670.5 1670.5
 NVIDIA H100 PCIe product brief PB-11133
@@ -87,8 +95,19 @@ NVIDIA L4 data sheet
   L4                      \bL4\b                                     300     -  30.3    60    121    121  242.5  242.5
 NVIDIA Ada GPU architecture white paper, appendix B
   RTX 6000 Ada            \bRTX 6000 Ada\b                           960     -  91.1 182.1  364.2  364.2  728.5  728.5
+NVIDIA RTX 5000 Ada data sheet
+  RTX 5000 Ada            \bRTX 5000 Ada Generation$                 576     -  65.3 130.6  261.1  261.1  522.2  522.2
 NVIDIA Ada GPU architecture white paper, appendix A
   RTX 4090                \bRTX 4090\b(?! (?:D|Laptop))             1008     -  82.6  82.6  165.2  165.2  330.3  660.6
+  RTX 4080                \bRTX 4080$                              716.8     -  48.7  48.7   97.5   97.5  194.9  389.9
+NVIDIA GeForce product pages: cores, boost clock and memory; rates per core as in the Ada white paper
+  RTX 4080 SUPER          \bRTX 4080 SUPER$                          736     -  52.2  52.2  104.4  104.4  208.9  417.8
+  RTX 4070 Ti SUPER       \bRTX 4070 Ti SUPER$                       672     -  44.1  44.1   88.2   88.2  176.4  352.8
+  RTX 4070 Ti             \bRTX 4070 Ti$                             504     -  40.1  40.1   80.2   80.2  160.4  320.7
+  RTX 4070 SUPER          \bRTX 4070 SUPER$                          504     -  35.5  35.5     71     71  141.9  283.9
+  RTX 4070                \bRTX 4070$                                504     -  29.1  29.1   58.3   58.3  116.6  233.2
+  RTX 4060 Ti             \bRTX 4060 Ti$                             288     -  22.1  22.1   44.1   44.1   88.2  176.5
+  RTX 4060                \bRTX 4060$                                272     -  15.1  15.1   30.2   30.2   60.5  120.9
 NVIDIA A100 80GB data sheet
   A100 80GB PCIe          \bA100\b.*\b80GB PCIe|\bA100-PCIE-80GB    1935  19.5  19.5   156    312    312      -    624
   A100 80GB SXM           \bA100\b.*80GB                            2039  19.5  19.5   156    312    312      -    624
@@ -104,10 +123,33 @@ NVIDIA A10 data sheet
   A10                     \bA10\b                                    600     -  31.2  62.5    125    125      -    250
 NVIDIA Ampere GA102 GPU architecture white paper, appendix B
   RTX A6000               \bRTX A6000\b                              768     -  38.7  77.4  154.8  154.8      -  309.7
+NVIDIA RTX A5500, A5000, A4500 and A4000 data sheets
+  RTX A5500               \bRTX A5500$                               768     -  34.1  68.2  136.4  136.4      -  272.8
+  RTX A5000               \bRTX A5000$                               768     -  27.8  55.6  111.1  111.1      -  222.2
+  RTX A4500               \bRTX A4500$                               640     -  23.7  47.3   94.6   94.6      -  189.2
+  RTX A4000               \bRTX A4000$                               448     -  19.2  38.3   76.7   76.7      -  153.4
 NVIDIA Ampere GA102 GPU architecture white paper, appendix A
   RTX 3090                \bRTX 3090\b(?! Ti)                        936     -  35.6  35.6     71     71      -    284
+  RTX 3080                \bRTX 3080$                                760     -  29.8  29.8   59.5   59.5      -    238
+NVIDIA Ampere GA102 GPU architecture white paper, table of the GA104
+  RTX 3070                \bRTX 3070$                                448     -  20.3  20.3   40.6   40.6      -  162.6
+NVIDIA GeForce product pages: cores, boost clock and memory; rates per core as in the GA102 white paper
+  RTX 3090 Ti             \bRTX 3090 Ti$                            1008     -    40    40     80     80      -    320
+  RTX 3080 Ti             \bRTX 3080 Ti$                             912     -  34.1  34.1   68.2   68.2      -  272.8
+  RTX 3070 Ti             \bRTX 3070 Ti$                             608     -  21.7  21.7   43.5   43.5      -    174
+  RTX 3060 Ti             \bRTX 3060 Ti$                             448     -  16.2  16.2   32.4   32.4      -  129.6
+  RTX 3060                \bRTX 3060$                                360     -  12.7  12.7   25.5   25.5      -  101.9
 NVIDIA Turing GPU architecture white paper, Founders Edition
   RTX 2080 Ti             \bRTX 2080 Ti\b                            616     -  14.2     -      -   56.9      -  227.7
+  RTX 2080                \bRTX 2080$                                448     -  10.6     -      -   42.4      -  169.6
+  RTX 2070                \bRTX 2070$                                448     -   7.9     -      -   31.5      -    126
+  Titan RTX               \bTITAN RTX$                               672     -  16.3     -      -  130.5      -    261
+  Quadro RTX 6000, 8000   \bQuadro RTX (?:6000|8000)$                672     -  16.3     -      -  130.5      -    261
+NVIDIA Quadro RTX 5000 data sheet
+  Quadro RTX 5000         \bQuadro RTX 5000$                         448     -  11.2     -      -   89.2      -  178.4
+NVIDIA Ampere GA102 GPU architecture white paper, columns of Turing
+  RTX 2080 SUPER          \bRTX 2080 SUPER$                          496     -  11.2     -      -   44.6      -  178.4
+  RTX 2070 SUPER          \bRTX 2070 SUPER$                          448     -   9.1     -      -   36.3      -    145
 NVIDIA T4 data sheet
   T4                      \bT4\b                                     320     -   8.1     -      -     65      -    130
 NVIDIA V100 data sheet

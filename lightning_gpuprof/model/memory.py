@@ -214,6 +214,8 @@ class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):
     """Calls of ``cudaFree`` (or unmappings) after warm-up."""
     steady_steps: int | None
     """Over which those two were counted."""
+    allocations_per_step: float | None = None
+    """Mostly from torch's cache."""
     activations_bytes: float | None
     """Allocated at the end of forward and held neither by parameters, buffers, optimizer state nor live gradients."""
     activations_ratio: float | None

@@ -42,6 +42,7 @@ _PANELS: tuple[_Panel, ...] = (
     ),
     _Panel("GPU power", (("nvml", "power_w", ""),)),
     _Panel("GPU temperature", (("nvml", "temperature_c", ""),)),
+    _Panel("GPU fan", (("nvml", "fan_ratio", ""),)),
     _Panel("GPU clocks", (("nvml", "sm_clock_mhz", "SM"), ("nvml", "memory_clock_mhz", "memory"))),
     _Panel("CPU time", (("host", "cpu_cpus", ""),), ("process", "workers")),
     _Panel("Utilization of the usable CPUs", (("host", "cpu_busy_ratio", ""),), ("host",)),

@@ -6,7 +6,7 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import NO_LIMIT, TERMS, WORDS
-from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare, pcie_bytes_per_s, xid_words
+from lightning_gpuprof.model.device import MIN_SAMPLES, ErrorCounter, ThrottleShare, pcie_bytes_per_s, xid_words
 from lightning_gpuprof.model.device_peaks import peaks_of
 from lightning_gpuprof.model.report import Device, Report
 from lightning_gpuprof.sinks import plain
@@ -28,6 +28,8 @@ _KERNEL_CELLS = 60
 _KERNELS = 30
 MIN_THROTTLE_RATIO = 0.05
 """Of the busy samples; a reason that holds less often is in the table only."""
+LOW_UTILIZATION_RATIO = 0.7
+HIGH_UTILIZATION_RATIO = 0.9
 
 _MISSING: Mapping[str, str] = {
     "sm_active_ratio": "SM, tensor and DRAM activity",
@@ -146,7 +148,16 @@ def _utilization(device: Device) -> str:
     found = device.values.get("utilization_ratio")
     if found is None:
         return ""
-    return f"utilization {numbers.exact_percent(found.median)} (p95 {numbers.exact_percent(found.p95)})"
+    shown = f"utilization {numbers.exact_percent(found.median)} (p95 {numbers.exact_percent(found.p95)})"
+    samples = device.samples if device.distinct_samples is None else device.distinct_samples
+    return f"{shown}, {_utilization_word(found.median)}" if samples >= MIN_SAMPLES else shown
+
+
+def _utilization_word(ratio: float) -> str:
+    """A first sorting, as the method has it: what kernels do while they run is another question."""
+    if ratio < LOW_UTILIZATION_RATIO:
+        return "often idle"
+    return "partly idle" if ratio <= HIGH_UTILIZATION_RATIO else "nearly always busy"
 
 
 def _memory(device: Device) -> str:
@@ -176,8 +187,12 @@ def _power(device: Device) -> str:
 
 
 def _temperature(device: Device) -> str:
-    found = device.values.get("temperature_c")
-    return "" if found is None else f"{numbers.significant(found.max)} °C at most"
+    found, fan = device.values.get("temperature_c"), device.values.get("fan_ratio")
+    if found is None:
+        return ""
+    return f"{numbers.significant(found.max)} °C at most" + (
+        "" if fan is None else f" (fan {numbers.exact_percent(fan.max)})"
+    )
 
 
 def _activity(device: Device) -> str:
@@ -275,6 +290,8 @@ def _missing(device: Device) -> list[str]:
     if "compute_processes_count" in names:
         names.discard("foreign_processes_count")
         names -= {"memory_own_bytes", "memory_others_bytes"}
+    if not device.facts.fans_count:
+        names.discard("fan_ratio")
     if not device.facts.nvlink_active_count:
         names -= {"nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"}
     shown = [name for name in device.values if name in names and _TOGETHER.get(name) not in names]
@@ -300,6 +317,8 @@ def _facts(device: Device) -> list[tuple[str, str]]:
             continue
         if isinstance(value, bool):
             shown = "on" if value else "off"
+        elif isinstance(value, int) and name.endswith("_count"):
+            shown = numbers.count(value)
         elif isinstance(value, (int, float)):
             shown = numbers.quantity(name, float(value))
         else:

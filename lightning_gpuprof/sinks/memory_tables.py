@@ -157,6 +157,7 @@ def _overview(memory: Memory) -> Table:
             ("activations", size(device.activations_bytes), _ACTIVATIONS),
             ("fragmentation at the peak", numbers.exact_percent(device.fragmentation_ratio), _SPLIT),
             ("retries", _number(device.retries_count), "allocations for which torch had to free its cache first"),
+            ("allocations per step", numbers.significant(device.allocations_per_step), "mostly from torch's cache"),
             ("cudaMalloc in steady steps", _per(device.device_allocs_steady_count, device.steady_steps)),
             ("cudaFree in steady steps", _per(device.device_frees_steady_count, device.steady_steps)),
         )

@@ -134,8 +134,20 @@ def test_distinct_samples_are_changes_where_the_drivers_pace_is_not_known() -> N
 def test_facts_are_typed_and_damage_in_them_leaves_the_rest() -> None:
     found = device((200, {"power_w": 1.0}), memory_total_bytes=80e9, ecc=True, name="Card", unknown="x")
     assert (found.name, found.facts.memory_total_bytes, found.facts.ecc, found.facts.mig) == ("Card", 80e9, True, None)
+    counts = device((200, {"power_w": 1.0}), memory_bus_bits=5120.0, driver_version="999.01").facts
+    assert (counts.memory_bus_bits, counts.driver_version) == (5120, "999.01")
     damaged = device((200, {"power_w": 1.0}), memory_total_bytes="much", name="Card")
     assert (damaged.name, damaged.facts.memory_total_bytes) == ("Card", None)
+
+
+def test_limits_of_a_multiprocessor_are_torchs_of_the_gpu_that_has_the_name_of_its_device() -> None:
+    of_torch = {"device.name": "Card", "device.threads_per_warp": 32, "device.registers_per_multiprocessor": 65536}
+    of = sampled((200, {"power_w": 1.0}), conditions={"gpu0.name": "Card", **of_torch})
+    (found,) = build(of).devices
+    assert (found.facts.threads_per_warp_count, found.facts.registers_per_multiprocessor_count) == (32, 65536)
+    assert found.facts.threads_per_block_count is None
+    of.conditions["gpu0.name"] = "Another"
+    assert build(of).devices[0].facts.threads_per_warp_count is None
 
 
 def test_gpus_stand_in_the_order_of_their_numbers() -> None:

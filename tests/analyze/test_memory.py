@@ -99,6 +99,18 @@ def test_counters_are_those_of_steady_steps() -> None:
     assert device.device_frees_steady_count is None
 
 
+def test_allocations_of_a_step_are_counted_from_one_end_of_a_phase_to_the_same_of_another_step() -> None:
+    within = {"forward": 300.0, "backward": 1000.0}
+    later = [
+        sample(b, b, phase, allocations_total_count=1200.0 * b + within[phase])
+        for b, phase in ((100, "forward"), (140, "backward"), (180, "forward"), (190, "backward"))
+    ]
+    (device,) = of(later).devices
+    assert device.allocations_per_step == 1200.0
+    (device,) = of(later[:2]).devices
+    assert device.allocations_per_step is None
+
+
 def test_what_was_not_read_is_none() -> None:
     bare = Sample(source="memory", subject="gpu0 forward", t_ns=5, values={"batch_index": 5.0, "allocated_bytes": 3.0})
     (device,) = of([bare], total=None).devices

@@ -23,7 +23,7 @@ from quiet_trainer import trainer_in
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_gpuprof.capture.conditions import first_batch, machine_facts, software_facts
+from lightning_gpuprof.capture.conditions import first_batch, machine_facts, software_facts, torch_facts
 from lightning_gpuprof.capture.conditions.collect import READERS, collect
 from lightning_gpuprof.capture.conditions.reading import Subject, Surroundings, read
 from lightning_gpuprof.model.conditions import BY_NAME, ENVIRONMENT, FACTS
@@ -384,6 +384,23 @@ def test_the_commit_is_read_without_git(tmp_path: Path, files: dict[str, str], e
     below.mkdir()
     found = read(software_facts.FACTS, on_machine(folder=below))
     assert found.get("git.commit") == expected
+
+
+def test_limits_of_a_gpu_are_those_that_this_torch_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {
+        "threads_per_multiprocessor": ("max_threads_per_multi_processor", 2048),
+        "threads_per_warp": ("warp_size", 32),
+        "registers_per_multiprocessor": ("regs_per_multiprocessor", 65536),
+        "shared_per_multiprocessor_bytes": ("shared_memory_per_multiprocessor", 233472),
+        "shared_per_block_bytes": ("shared_memory_per_block_optin", 232448),
+    }
+    properties = SimpleNamespace(**dict(known.values()))  # of a torch without max_threads_per_block
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    on_gpu = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda", 0)))
+    of_device = {name: reader for name, reader in torch_facts.FACTS.items() if "per_" in name}
+    found = read(of_device, Subject(on_gpu, None, None, Surroundings(environ={})))
+    assert found == {f"device.{name}": value for name, (_, value) in known.items()}
 
 
 def test_the_machine_is_read_from_its_files(tmp_path: Path) -> None:

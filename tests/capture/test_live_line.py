@@ -2,7 +2,7 @@
 
 from lightning_gpuprof.capture.live_line import ABOVE_BAR_EVERY_S, MAX_RECENT_STEPS, LiveLine, live_text
 from lightning_gpuprof.capture.step_clock import ClosedStep
-from lightning_gpuprof.model.journal import PROFILED, Slot
+from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
 from lightning_gpuprof.model.phases import PHASES, Phase
 
 MS = 1_000_000
@@ -79,6 +79,25 @@ def test_it_is_written_twice_a_second_at_most_and_goes_with_the_last_step() -> N
     live.sample(3 * S)
     assert (len(line.shown), line.cleared) == (2, 1)
     live.close()
+
+
+def test_the_gpu_of_the_rank_is_in_the_line_as_long_as_it_answers() -> None:
+    def reading(subject: str, t_ns: int, **values: float | None) -> Sample:
+        return Sample(source="nvml", subject=subject, t_ns=t_ns, values=values)
+
+    line = Line()
+    live = LiveLine(line, None, SLOTS, None, now=lambda: 0)
+    live.watch([step(1, forward=1)])
+    live.take(reading("gpu0", S, utilization_ratio=0.834, memory_used_bytes=20e9))
+    live.take(reading("gpu1", S, utilization_ratio=0.1, memory_used_bytes=1e9))
+    live.take(reading("gpu0", S, xid=31.0))
+    live.sample(2 * S)
+    assert line.shown[-1].endswith("| gpu0: 83% utilization, 18.6 GiB used")
+    live.sample(62 * S)
+    assert "gpu0" not in line.shown[-1]
+    live.take(reading("gpu0", 63 * S, utilization_ratio=None, memory_used_bytes=20e9))  # a MIG device
+    live.sample(64 * S)
+    assert line.shown[-1].endswith("| gpu0: 18.6 GiB used")
 
 
 def test_above_a_bar_it_comes_limited_and_nothing_is_written_over() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fake_allocator import MIB, FakeAllocator
 
-from lightning_gpuprof.capture.memory.backend import sample_values
+from lightning_gpuprof.capture.memory.backend import allocator_for, sample_values
 from lightning_gpuprof.capture.memory.edges import FULL_STEPS, MemoryEdges, ending_actions
 from lightning_gpuprof.capture.memory.sampler import MemorySampler
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
@@ -141,6 +141,7 @@ def test_manual_optimization_has_other_ends() -> None:
 
 def test_counters_become_values_and_what_is_not_there_is_left_out() -> None:
     allocator = FakeAllocator(held=30 * MIB)
+    allocator.free(allocator.alloc(MIB))
     values = sample_values(allocator.read())
     assert values["allocated_bytes"] == 30 * MIB
     assert (values["reserved_bytes"], values["inactive_split_bytes"], values["segments_count"]) == (
@@ -148,6 +149,7 @@ def test_counters_become_values_and_what_is_not_there_is_left_out() -> None:
         10 * MIB,
         2,
     )
+    assert (values["allocations_count"], values["allocations_total_count"]) == (1, 2)
     assert sample_values({"allocated_bytes": {"all": {"current": 3}}}) == {"allocated_bytes": 3.0}
     assert sample_values({}) == {}
 
@@ -255,12 +257,16 @@ def test_a_state_that_changes_while_it_is_read_is_tried_again() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_no_other_allocator_than_cudas_is_read(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert allocator_for(torch.device(device)) is None
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_gpu_s_allocator_is_read_without_changing_its_statistics(tmp_path: Any) -> None:
     import pickle
-
-    from lightning_gpuprof.capture.memory.backend import allocator_for
 
     kept = torch.ones(1 << 20, device="cuda")
     backend = allocator_for(torch.device("cuda"))

@@ -264,7 +264,12 @@ OTHERS_PID = 1
 
 TWO = (
     FakeGpu(uuid="GPU-11111111-aaaa-bbbb-cccc-000000000000", links=2, ecc_rises=True),
-    FakeGpu(uuid="GPU-22222222-aaaa-bbbb-cccc-000000000000", name="NVIDIA Other 200", utilization_percent=0),
+    FakeGpu(
+        uuid="GPU-22222222-aaaa-bbbb-cccc-000000000000",
+        name="NVIDIA Other 200",
+        utilization_percent=0,
+        fan_percent=None,
+    ),
 )
 MIB = 1 << 20
 FAST: Mapping[str, float] = {
@@ -292,6 +297,7 @@ SLOW_VALUES: Mapping[str, float] = {
     "performance_state": 0.0,
     "pcie_generation": 5.0,
     "pcie_width": 16.0,
+    "fan_ratio": 0.34,
     "compute_processes_count": 1.0,
     "graphics_processes_count": 0.0,
     "foreign_processes_count": 0.0,
@@ -319,6 +325,7 @@ def test_values_arrive_in_our_units_through_the_real_binding(tmp_path: Path) -> 
     assert notices(readings) == []
     of_second = next(sample for sample in samples(readings) if sample.subject == "gpu1")
     assert of_second.values["utilization_ratio"] == 0.0
+    assert of_second.values["fan_ratio"] is None  # which is nothing to note
 
 
 @needs_compiler
@@ -337,6 +344,7 @@ def test_facts_are_given_once_and_what_a_gpu_does_not_have_is_left_out(tmp_path:
         "memory_total_bytes": 80e9,
         "sm_clock_max_mhz": 1980.0,
         "memory_clock_max_mhz": 2619.0,
+        "fans_count": 1,
         "pcie_generation_max": 5.0,
         "pcie_width_max": 16.0,
         "power_limit_default_w": 700.0,

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pynvml
 import pytest
 
 from lightning_gpuprof.capture.nvml import facts
 from lightning_gpuprof.capture.nvml.backend import NvmlDevice, UnsupportedError
+from lightning_gpuprof.model.device import DeviceFacts
 
 GPU = NvmlDevice(index=0, uuid="GPU-0", name="Some GPU", handle="the handle")
 
@@ -36,10 +38,15 @@ def links(mb_per_s: int, code: int = 0) -> list[object]:
     return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=mb_per_s))]
 
 
-def test_the_rate_of_a_link_and_the_speed_of_the_fan_are_read() -> None:
-    found = read(Driver(nvmlDeviceGetFanSpeed=34, nvmlDeviceGetFieldValues=links(26562)))
+def test_the_rate_of_a_link_is_read() -> None:
+    found = read(Driver(nvmlDeviceGetFieldValues=links(26562)))
     assert found["nvlink_each_bytes_per_s"] == pytest.approx(26.562e9)
-    assert found["fan_ratio"] == 0.34
+
+
+def test_counts_are_whole_numbers_as_reports_have_them() -> None:
+    driver = Driver(nvmlDeviceGetMemoryBusWidth=5120, nvmlDeviceGetNumGpuCores=16896, nvmlDeviceGetNumFans=2)
+    known = msgspec.convert(read(driver), DeviceFacts)
+    assert (known.memory_bus_bits, known.cuda_cores_count, known.fans_count) == (5120, 16896, 2)
 
 
 @pytest.mark.parametrize(
@@ -52,5 +59,5 @@ def test_the_rate_of_a_link_and_the_speed_of_the_fan_are_read() -> None:
     ],
     ids=["no such query", "not supported", "no link", "an older binding"],
 )
-def test_a_gpu_without_links_or_fans_has_neither(driver: Driver) -> None:
-    assert not {"nvlink_each_bytes_per_s", "fan_ratio"} & read(driver).keys()
+def test_a_gpu_without_links_has_no_rate(driver: Driver) -> None:
+    assert "nvlink_each_bytes_per_s" not in read(driver)

@@ -54,6 +54,9 @@ def test_the_gpus_of_the_process_are_in_the_report_and_in_the_loggers(tmp_path: 
     utilization = device.values["utilization_ratio"]
     assert utilization.mean == pytest.approx(0.83)
     assert device.values["power_w"] is None
+    fan = device.values["fan_ratio"]
+    assert (fan.min, fan.mean, fan.max) == pytest.approx((0.34, 0.34, 0.34))
+    assert "fan_ratio" in {curve.name for curve in report.curves if curve.subject == "gpu0"}
     assert (device.subject, device.facts.driver_version, device.facts.memory_total_bytes) == ("gpu0", "999.01", 80e9)
     assert device.throttle == ()
     assert device.energy.per_step_j == pytest.approx(device.energy.total_j / report.steps.count)

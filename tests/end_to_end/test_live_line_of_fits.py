@@ -4,13 +4,14 @@ import re
 import sys
 
 import pytest
+from fake_nvml import builder
 
 from terminal_screen import run_in_terminal, screen
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
-import logging, sys, threading, time
+import ctypes, logging, sys, threading, time
 from pathlib import Path
 import torch
 import lightning.pytorch as pl
@@ -18,6 +19,9 @@ from lightning.pytorch.callbacks import ProgressBar, RichProgressBar, TQDMProgre
 from torch.utils.data import DataLoader, TensorDataset
 from lightning_gpuprof import GpuProfiler
 
+library = sys.argv[1:]  # a driver for the fit without a bar
+for file in library:
+    ctypes.CDLL(file, ctypes.RTLD_GLOBAL)
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 writers = set()
 
@@ -49,7 +53,8 @@ class Other(ProgressBar):
 sys.stderr = Noting(sys.stderr)
 for name, bar in (("none", None), ("tqdm", TQDMProgressBar()), ("rich", RichProgressBar()), ("other", Other())):
     print(f"FIT {name}", flush=True)
-    profiler = GpuProfiler(reports=["json"], dirpath=name, windows=[], nvml=False, host=False)
+    nvml = bool(library) and name == "none"
+    profiler = GpuProfiler(reports=["json"], dirpath=name, windows=[], nvml=nvml, host=False)
     trainer = pl.Trainer(
         max_steps=5 if name == "other" else 10_000, accelerator="cpu", logger=False, enable_checkpointing=False,
         enable_model_summary=False, enable_progress_bar=bar is not None, callbacks=[profiler, *([bar] if bar else [])],
@@ -58,21 +63,30 @@ for name, bar in (("none", None), ("tqdm", TQDMProgressBar()), ("rich", RichProg
 print("WRITERS", *sorted(writers), flush=True)
 """
 
+DRIVER = builder.Scenario(gpus=(builder.FakeGpu(uuid="GPU-11111111"),))
+
 TOLD = re.compile(r"gpuprof: step \d+(, none since \d+ s)? \| .* ms \| .* samples/s \| largest: forward \d+% \| .*%")
 
 
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the terminal was given in each fit; a fit ends when its line was seen there."""
+    """What the terminal was given in each fit; a fit ends when its line was seen there, with the GPU if it has one."""
     folder = tmp_path_factory.mktemp("live")
+    library = [] if builder.compiler() is None else [str(builder.build(DRIVER, folder))]
     (folder / "train.py").write_text(SCRIPT)
 
     def look(written: str) -> None:
         name, _, fit = written.rpartition("FIT ")[2].partition("\r\n")
-        if "gpuprof: step" in fit:
+        if ("gpu0: " if library and name == "none" else "gpuprof: step") in fit:
             (folder / f"{name}.flag").touch()
 
-    code, written = run_in_terminal([sys.executable, "train.py"], cwd=folder, environ={"GPUPROF_LIVE": "1"}, seen=look)
+    code, written = run_in_terminal(
+        [sys.executable, "train.py", *library],
+        columns=140,
+        environ={"GPUPROF_LIVE": "1", "CUDA_VISIBLE_DEVICES": "0"},
+        cwd=folder,
+        seen=look,
+    )
     assert code == 0, written[-3000:]
     _, *parts = re.split(r"FIT (\w+)\r\n", written)
     return dict(zip(parts[::2], parts[1::2], strict=True))
@@ -81,6 +95,12 @@ def fits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_without_a_bar_one_line_is_written_over_and_goes(fits: dict[str, str]) -> None:
     assert "\rgpuprof: step" in fits["none"]
     assert not any("gpuprof: step" in line for line in screen(fits["none"]))
+
+
+@pytest.mark.skipif(builder.compiler() is None, reason="no C compiler to build the fake driver with")
+def test_where_a_driver_answers_the_line_ends_with_the_gpu(fits: dict[str, str]) -> None:
+    assert "% | gpu0: 83% utilization, 18.6 GiB used" in fits["none"]
+    assert "gpu0" not in fits["tqdm"]
 
 
 @pytest.mark.parametrize("bar", ["tqdm", "rich"])

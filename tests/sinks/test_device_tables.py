@@ -1,6 +1,7 @@
 """The line and tables of a GPU: what matters is said, what is not known is named, nothing is invented."""
 
 import msgspec
+import pytest
 from sample_report import distribution, full_report
 
 from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ThrottleShare
@@ -18,15 +19,37 @@ def test_the_line_says_load_memory_power_clocks_and_their_limits() -> None:
     line = device_line(FULL)
     for words in (
         "44 samples (21 distinct), medians",
-        "utilization 41.0 %",
+        "utilization 41.0 % (p95 47.6 %), often idle",
         "of 74.5 GiB",
         "power 182 of 700 W",
         "SM clock 1,410 of 1,980 MHz throttled: power cap in 40.0 % of busy samples",
         "2.00 kJ, 5 J/step",
         "corrected ECC errors +2",
-        "not measured: fan",
     ):
         assert words in line
+    assert line.endswith("not measured: performance state")
+
+
+def test_the_fan_is_beside_the_temperature_and_missing_only_where_there_is_one() -> None:
+    values = FULL.values | {"temperature_c": distribution(60.0), "fan_ratio": distribution(0.34, 0.0)}
+    assert "°C at most (fan 34.0 %)" in device_line(changed(values=values))
+    with_fan = msgspec.structs.replace(FULL.facts, fans_count=2)
+    assert device_line(changed(facts=with_fan)).endswith("not measured: fan, performance state")
+
+
+@pytest.mark.parametrize(
+    ("utilization", "word"),
+    [
+        (0.699, "often idle"),
+        (0.7, "partly idle"),
+        (0.9, "partly idle"),
+        (0.901, "nearly always busy"),
+    ],
+)
+def test_utilization_has_a_word_where_there_are_enough_samples(utilization: float, word: str) -> None:
+    values = {"utilization_ratio": distribution(utilization, 0.0)}
+    assert f"%), {word}" in device_line(changed(values=values))
+    assert word not in device_line(changed(values=values, distinct_samples=19))
 
 
 def test_idle_clocks_and_rare_limits_are_no_news() -> None:
@@ -85,7 +108,9 @@ def test_what_links_memory_and_types_can_do_at_most_is_a_fact_where_it_is_known(
         memory_bus_bits=5120,
         memory_clock_max_mhz=2619.0,
         fans_count=2,
-        fan_ratio=0.34,
+        threads_per_multiprocessor_count=2048,
+        registers_per_multiprocessor_count=65536,
+        shared_memory_per_multiprocessor_bytes=233472,
     )
     device = changed(facts=facts, values=values)
     shown = {
@@ -95,7 +120,10 @@ def test_what_links_memory_and_types_can_do_at_most_is_a_fact_where_it_is_known(
     assert shown["PCIe link in this run, each way"] == "15.8 GB/s"
     assert shown["NVLinks together, each way"] == "478 GB/s"
     assert shown["memory bandwidth by bus and clock"] == "3,350 GB/s"
-    assert shown["fan"] == "34.0 %"
+    assert shown["fans"] == "2"
+    assert shown["threads per multiprocessor"] == "2,048"
+    assert shown["registers per multiprocessor"] == "65,536"
+    assert shown["shared memory per multiprocessor"] == "228 KiB"
     assert shown["peak in bf16 (NVIDIA H100 data sheet)"] == "990 TFLOP/s"
     bare = changed(name="Some GPU", facts=DeviceFacts(), values={})
     names = [row[1].text for row in fact_table(msgspec.structs.replace(full_report(), devices=(bare,))).rows]

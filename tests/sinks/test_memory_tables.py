@@ -14,6 +14,7 @@ def cells(memory: Memory) -> dict[str, list[list[str]]]:
 def test_every_table_is_there() -> None:
     shown = cells(full_memory())
     assert ["gpu0 train.py headroom", "76 GiB"] in shown["Memory"]
+    assert ["gpu0 train.py allocations per step", "1,230"] in shown["Memory"]
     assert ["gpu0 train.py cudaMalloc in steady steps", "7 in 300 steps"] in shown["Memory"]
     assert ["gpu0 train.py cudaFree in steady steps", "-"] in shown["Memory"]
     assert shown["What model and optimizers hold"][0] == [

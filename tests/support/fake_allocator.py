@@ -33,6 +33,7 @@ class FakeAllocator:
         self.raised: BaseException | None = None
         self.users_history = False
         self.retries = 0
+        self.allocations = 0
         self.device_allocs = 0
         self.device_frees = 0
         self._pieces: dict[int, tuple[int, list[dict[str, Any]]]] = {}
@@ -66,6 +67,7 @@ class FakeAllocator:
             stats["reserved"] += SEGMENT_BYTES
             self.device_allocs += 1
         stats["allocated"] += size
+        self.allocations += 1
         for name in ("allocated", "reserved"):
             stats[f"{name}_peak"] = max(stats[f"{name}_peak"], stats[name])
         address, self._next = self._next, self._next + size
@@ -104,6 +106,7 @@ class FakeAllocator:
             "active_bytes": of(stats["allocated"], stats["allocated_peak"]),
             "inactive_split_bytes": of(stats["reserved"] - stats["allocated"], 0),
             "segment": of(stats["reserved"] // SEGMENT_BYTES, 0),
+            "allocation": {"all": {"current": len(self._pieces), "allocated": self.allocations}},
             "num_alloc_retries": self.retries,
             "num_ooms": 0,
             "num_device_alloc": self.device_allocs,

@@ -270,6 +270,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
                     "temperature_c": distribution(41.0),
                     "sm_clock_mhz": distribution(1980.0, 0.01),
                     "fan_ratio": None,
+                    "performance_state": None,
                 },
                 subject="gpu0",
                 facts=DeviceFacts(
@@ -380,6 +381,7 @@ def sampled(end_s: float, steps: int, points: int = 120) -> tuple[Curve, ...]:
         ("nvml", "gpu0", "memory_used_bytes"): (5e9, 1e8),
         ("nvml", "gpu0", "power_w"): (310.0, 90.0),
         ("nvml", "gpu0", "temperature_c"): (58.0, 3.0),
+        ("nvml", "gpu0", "fan_ratio"): (0.4, 0.02),
         ("nvml", "gpu0", "sm_clock_mhz"): (1700.0, 120.0),
         ("nvml", "gpu0", "memory_clock_mhz"): (2600.0, 1.0),
         ("host", "process", "cpu_cpus"): (1.0, 0.1),
@@ -522,6 +524,7 @@ def full_memory(name: str = "train.py") -> Memory:
                 ooms_count=1,
                 device_allocs_steady_count=7,
                 device_frees_steady_count=None,
+                allocations_per_step=1234.0,
                 steady_steps=300,
                 activations_bytes=1.4 * 2**30,
                 activations_ratio=0.47,

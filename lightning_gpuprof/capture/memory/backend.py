@@ -109,6 +109,7 @@ _SIZES = (
     ("inactive_split_bytes", "inactive_split_bytes", "current"),
     ("segments_count", "segment", "current"),
     ("allocations_count", "allocation", "current"),
+    ("allocations_total_count", "allocation", "allocated"),
     ("allocated_total_bytes", "allocated_bytes", "allocated"),
 )
 """Value, counter, which of its four numbers; over pools of all sizes."""

@@ -23,6 +23,7 @@ Query = Literal[
     "power_limit",
     "performance_state",
     "pcie_link",
+    "fan",
     "processes",
     "pcie_throughput",
     "ecc_errors",
@@ -54,6 +55,7 @@ VALUES: Mapping[Query, tuple[str, ...]] = {
     "power_limit": ("power_limit_w",),
     "performance_state": ("performance_state",),
     "pcie_link": ("pcie_generation", "pcie_width"),
+    "fan": ("fan_ratio",),
     "processes": (
         "compute_processes_count",
         "graphics_processes_count",
@@ -81,9 +83,14 @@ LABELS: Mapping[Query, str] = {query: query.replace("_", " ") for query in VALUE
 """What people call them."""
 
 ERROR_COUNTERS: frozenset[Query] = frozenset({"ecc_errors", "memory_repairs", "nvlink_errors"})
-"""Asked at the start, once a minute and at the end. Many kinds of GPU have none, which is nothing to report."""
+"""Asked at the start, once a minute and at the end."""
 
-SLOW: frozenset[Query] = frozenset({"power_limit", "performance_state", "pcie_link", "processes", "pcie_throughput"})
+OFTEN_ABSENT: frozenset[Query] = ERROR_COUNTERS | {"fan"}
+"""Many kinds of GPU have none, which is nothing to report."""
+
+SLOW: frozenset[Query] = frozenset(
+    {"power_limit", "performance_state", "pcie_link", "fan", "processes", "pcie_throughput"}
+)
 """Asked in every tenth sample: they change rarely, or asking takes long (PCIe throughput: 20 ms each way)."""
 
 

@@ -216,6 +216,10 @@ class PynvmlBackend:
         generation = uint(self._ask("nvmlDeviceGetCurrPcieLinkGeneration", device.handle))
         return generation, uint(self._ask("nvmlDeviceGetCurrPcieLinkWidth", device.handle))
 
+    def _read_fan(self, device: NvmlDevice) -> Answer:
+        # What the fan is told to do: a blocked one is not seen.
+        return (uint(self._ask("nvmlDeviceGetFanSpeed", device.handle)) / 100,)
+
     def _read_processes(self, device: NvmlDevice) -> Answer:
         compute = self._processes(device, "Compute")
         try:

@@ -103,6 +103,10 @@ def _asks(function: str, convert: Callable[[Any], Value] = uint) -> Reader:
     return lambda calls, device: convert(calls.ask(function, device.handle))
 
 
+def _counts(function: str) -> Reader:
+    return _asks(function, lambda raw: int(uint(raw)))
+
+
 def _clock_max(kind: str) -> Reader:
     return lambda calls, device: uint(
         calls.ask("nvmlDeviceGetMaxClockInfo", device.handle, getattr(calls.nvml, f"NVML_CLOCK_{kind}"))
@@ -142,10 +146,9 @@ _READERS: dict[str, Reader] = {
     "memory_total_bytes": lambda calls, device: ulonglong(memory_info(calls, device.handle).total),
     "sm_clock_max_mhz": _clock_max("SM"),
     "memory_clock_max_mhz": _clock_max("MEM"),
-    "memory_bus_bits": _asks("nvmlDeviceGetMemoryBusWidth"),
-    "cuda_cores_count": _asks("nvmlDeviceGetNumGpuCores"),
-    "fans_count": _asks("nvmlDeviceGetNumFans"),
-    "fan_ratio": _asks("nvmlDeviceGetFanSpeed", lambda percent: uint(percent) / 100),
+    "memory_bus_bits": _counts("nvmlDeviceGetMemoryBusWidth"),
+    "cuda_cores_count": _counts("nvmlDeviceGetNumGpuCores"),
+    "fans_count": _counts("nvmlDeviceGetNumFans"),
     "pcie_generation_max": _asks("nvmlDeviceGetMaxPcieLinkGeneration"),
     "pcie_width_max": _asks("nvmlDeviceGetMaxPcieLinkWidth"),
     "power_limit_default_w": _asks("nvmlDeviceGetPowerManagementDefaultLimit", lambda mw: uint(mw) / 1000),

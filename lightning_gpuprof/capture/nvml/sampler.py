@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from lightning_gpuprof.capture.nvml.backend import (
     ERROR_COUNTERS,
     LABELS,
+    OFTEN_ABSENT,
     SLOW,
     VALUES,
     DriverGoneError,
@@ -242,7 +243,7 @@ class NvmlSampler:
         if silent:
             unreported = {query: error for query, error in unreported.items() if query in lasting}
         gpu.reported |= unreported.keys()
-        never = {query: error for query, error in unreported.items() if query in lasting - ERROR_COUNTERS}
+        never = {query: error for query, error in unreported.items() if query in lasting - OFTEN_ABSENT}
         if never:
             readings.append(self._notice(f"{gpu.subject} does not report {_listed(never.items())}"))
         not_now = {query: error for query, error in unreported.items() if query in passing}

@@ -21,6 +21,7 @@ CALLS = (
     "power",
     "power_limit",
     "temperature",
+    "fan",
     "clock",
     "max_clock",
     "clock_events",
@@ -69,6 +70,8 @@ class FakeGpu:
     power_mw: int = 412_500
     power_limit_mw: int = 700_000
     temperature_c: int = 61
+    fan_percent: int | None = 34
+    """None: cooled by its chassis."""
     sm_clock_mhz: int = 1755
     memory_clock_mhz: int = 2619
     sm_clock_max_mhz: int = 1980
@@ -206,6 +209,7 @@ def _initializer(gpu: FakeGpu, mig: str = "0") -> str:
         f"{gpu.power_mw}u",
         f"{gpu.power_limit_mw}u",
         str(gpu.temperature_c),
+        str(-1 if gpu.fan_percent is None else gpu.fan_percent),
         f"{gpu.sm_clock_mhz}u",
         f"{gpu.memory_clock_mhz}u",
         f"{gpu.sm_clock_max_mhz}u",

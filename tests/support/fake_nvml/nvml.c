@@ -13,8 +13,8 @@ enum {
 
 /* One per function that a scenario can make fail; the order is that of CALLS in builder.py. */
 enum call {
-    UTILIZATION, MEMORY, POWER, POWER_LIMIT, TEMPERATURE, CLOCK, MAX_CLOCK, CLOCK_EVENTS, PSTATE, PCIE_LINK, PCIE_MAX,
-    PCIE_THROUGHPUT, ENERGY, COMPUTE, GRAPHICS, PROCESS_NAME, ECC, ROWS, PAGES, NVLINK, NVLINK_ERRORS, GPM, GPM_METRICS,
+    UTILIZATION, MEMORY, POWER, POWER_LIMIT, TEMPERATURE, FAN, CLOCK, MAX_CLOCK, CLOCK_EVENTS, PSTATE, PCIE_LINK,
+    PCIE_MAX, PCIE_THROUGHPUT, ENERGY, COMPUTE, GRAPHICS, PROCESS_NAME, ECC, ROWS, PAGES, NVLINK, NVLINK_ERRORS, GPM, GPM_METRICS,
     REFRESH, MODES, EVENTS, CALLS
 };
 
@@ -26,6 +26,7 @@ typedef struct device {
     unsigned long long used, reserved, total;
     unsigned power_mw, power_limit_mw;
     int temperature;
+    int fan; /* percent; -1: it has none */
     unsigned sm_clock, memory_clock, sm_clock_max;
     unsigned long long clock_events;
     unsigned pstate, pcie_generation, pcie_width, links;
@@ -235,6 +236,12 @@ nvmlReturn_t nvmlDeviceGetTemperatureV(device_t *device, temperature_v1_t *out) 
     if (out->version != (sizeof(temperature_v1_t) | 1u << 24)) return ARGUMENT_VERSION_MISMATCH;
     if (out->sensor != 0) return INVALID_ARGUMENT;
     ANSWER(TEMPERATURE, out->temperature = device->temperature);
+}
+
+nvmlReturn_t nvmlDeviceGetNumFans(device_t *device, unsigned *out) { ANSWER(MODES, *out = device->fan >= 0); }
+nvmlReturn_t nvmlDeviceGetFanSpeed(device_t *device, unsigned *out) {
+    if (device->fan < 0) return NOT_SUPPORTED;
+    ANSWER(FAN, *out = (unsigned)device->fan);
 }
 
 nvmlReturn_t nvmlDeviceGetClockInfo(device_t *device, unsigned type, unsigned *out) {

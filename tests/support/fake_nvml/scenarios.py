@@ -41,6 +41,7 @@ _MIG = FakeGpu(
             "energy",
             "pcie_link",
             "temperature",
+            "fan",
             "performance_state",
             "pcie_throughput",
             "graphics_processes",
