@@ -78,14 +78,12 @@ class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of torchmetrics' modules in a step: ``metric(...)`` computes the metric of the batch, too."""
+    """Calls of metrics of torchmetrics that update twice, for the metric of all batches and for that of this one."""
 
     names: tuple[str, ...]
     """As in ``named_modules()``, the longest first; empty: none is called in the steps."""
-    ms: float
-    """Of the host per untraced step, as far as tracing makes it no longer."""
-    twice_ms: float
-    """The part of metrics of which each call updates twice."""
+    ratio: float
+    """Share of the traced steps, on the host."""
 
 
 class FusedUpdate(msgspec.Struct, frozen=True, kw_only=True):

@@ -189,7 +189,7 @@ class Metrics(Measured, frozen=True, kw_only=True):
     python_time: PythonTime | Unmeasured = NOT_COMPUTED
     """What of a training on the CPU no operator of torch takes."""
     metric_calls: MetricCalls | Unmeasured = NOT_COMPUTED
-    """What the calls of torchmetrics' modules take."""
+    """What calls of metrics that update twice take."""
     optimizer_update: OptimizerUpdate | Unmeasured = NOT_COMPUTED
     """What the update of the parameters takes, and what it would take fused."""
     level_change: LevelChange | Unmeasured | None = NOT_COMPUTED

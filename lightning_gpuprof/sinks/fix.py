@@ -120,10 +120,10 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
             removed, added, is_pattern = *swapped, False
     built = "val_loader" if change.inside else _BUILT.get(change.call, "")
     built_at, by = run.get(f"{built}.built_at"), run.get(f"{built}.built_by")
-    if not where and built_at is not None:
+    if not where and built_at is not None and change.arguments:
         where = str(built_at)
         if by is not None and (called := _in_own_code(str(by), change)) is not None:
-            removed, added = called
+            removed, added = (*called[0], *change.remove), (*called[1], *change.add)
     return Fix(
         where=plain.name(where),
         place="" if where else plain.sentence(change.place),

@@ -61,8 +61,8 @@ def example_run(**changes: Any) -> Metrics:
     - ``growing``, ``collecting``, ``beside``, ``quota``, ``swapping``: the host does this, by ``host_builder``.
     - ``padding``: its batches were looked at, with these fields of ``Padding``; None: they were not.
     - ``shapes``: its batches have lengths of their own, but for these fields of ``BatchShapes``; None: nobody looked.
-    - ``metric_calls``: it has a metric, ``train_f1``, whose calls take ``ms`` in a window (None: there is none with
-      modules); each updates ``twice``.
+    - ``metric_calls``: it has a metric that updates twice, ``train_f1``, whose calls take ``ms`` in a window; None:
+      there is none with modules.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -143,14 +143,15 @@ def _compiled(
     return made.compile
 
 
-def _calling(metrics: Metrics, ms: float | None, *, twice: bool = False) -> Metrics:
-    run = {**metrics.run, "model.metrics": "train_f1"} | ({"model.metrics_updated_twice": "train_f1"} if twice else {})
+def _calling(metrics: Metrics, ms: float | None) -> Metrics:
+    run = {**metrics.run, "model.metrics_updated_twice": "train_f1"}
     if ms is None:
         return replace(metrics, run=run)
     paths_us = {("Net",): 30e3, ("Net", "train_f1"): 1e3 * ms} if ms else {("Net",): 30e3}
-    modules = tuple(empty(ModuleTime, path=path, host_us=5 * us) for path, us in paths_us.items())
-    analysis = TraceAnalysis(attribution=empty(Attribution, modules=modules))
     window = next(iter(metrics.windows), empty(WindowFacts, steps_us=(50e3,) * 5))
+    slower = sum(window.steps_us) / 50e3
+    modules = tuple(empty(ModuleTime, path=path, host_us=slower * us) for path, us in paths_us.items())
+    analysis = TraceAnalysis(attribution=empty(Attribution, modules=modules))
     return replace(metrics, run=run, windows=(msgspec.structs.replace(window, analysis=analysis),))
 
 

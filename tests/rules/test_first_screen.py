@@ -421,6 +421,22 @@ def test_a_change_stands_where_the_user_makes_what_it_is_of(change: Change, wher
     assert first_screen(msgspec.structs.replace(report, findings=(changed,))).fix.where == where
 
 
+@pytest.mark.parametrize(
+    ("change", "diff"),
+    [
+        (
+            Change(call="DataLoader", arguments={"num_workers": 1}, remove=("torch.set_num_threads(2)",), add=("x()",)),
+            ("- DataLoader(data)", "- torch.set_num_threads(2)", "+ DataLoader(data, num_workers=1)", "+ x()"),
+        ),
+        (Change(call="DataLoader", remove=("a()",), add=("b()",)), ("- a()", "+ b()")),
+    ],
+)
+def test_lines_beside_a_call_are_shown_with_the_user_s_own_call(change: Change, diff: tuple[str, ...]) -> None:
+    run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data)"}
+    fix = fix_of(finding_with(change), run)
+    assert tuple(f"{mark} {line}" for mark, line in fix.diff) == diff
+
+
 def fixed(run: dict[str, Any]) -> Report:
     report = report_of(build())
     finding = Finding(

@@ -70,13 +70,13 @@ def _bias_before_norm(subject: Subject) -> int:
     )
 
 
-def _metrics(subject: Subject, *, only_twice: bool = False) -> str | None:
-    """Names of torchmetrics' modules, or of those of which a call updates twice."""
+def _metrics_updated_twice(subject: Subject) -> str | None:
+    """Names of torchmetrics' modules of which a call updates twice."""
     package = sys.modules.get("torchmetrics")
     if package is None:
         return None
     found = [(name, module) for name, module in subject.modules if isinstance(module, package.Metric)]
-    return ", ".join(name for name, metric in found if not only_twice or metric.full_state_update is not False) or None
+    return ", ".join(name for name, metric in found if metric.full_state_update is not False) or None
 
 
 FACTS: dict[str, Reader] = {
@@ -96,6 +96,5 @@ FACTS: dict[str, Reader] = {
     "model.convolutions": lambda s: len(_convolutions(s)),
     "model.channels_last_convolutions": _channels_last,
     "model.conv_bias_before_norm": _bias_before_norm,
-    "model.metrics": _metrics,
-    "model.metrics_updated_twice": lambda s: _metrics(s, only_twice=True),
+    "model.metrics_updated_twice": _metrics_updated_twice,
 }

@@ -113,10 +113,11 @@ def fitting_change(*, workers: int | None, kept: int, threads: int | None, left:
         Of the DataLoader, with the line that sets the threads; without both if nothing has to change.
     """
     fewer_threads = left is not None and (threads is None or threads > left)
+    fewer_workers = kept != (workers or 0)
     return Change(
-        call="DataLoader",
-        arguments={"num_workers": kept} if kept != (workers or 0) else {},
-        before={} if workers is None else {"num_workers": workers},
+        call="DataLoader" if fewer_workers else "",
+        arguments={"num_workers": kept} if fewer_workers else {},
+        before={"num_workers": workers} if fewer_workers and workers is not None else {},
         remove=(f"torch.set_num_threads({threads})",) if fewer_threads and threads is not None else (),
         add=(f"torch.set_num_threads({left})",) if fewer_threads else (),
     )
