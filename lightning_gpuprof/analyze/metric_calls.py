@@ -1,6 +1,7 @@
 """What the calls of metrics take of a step."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from lightning_gpuprof.model.host_time import MetricCalls
 from lightning_gpuprof.model.metrics import Metrics
@@ -41,7 +42,12 @@ def _shares(window: WindowFacts, model: str, known: set[str]) -> dict[str, float
     found: dict[str, float] = defaultdict(float)
     for row in window.analysis.attribution.modules:
         path = row.path[row.path[0] == model :]  # the model itself has no name; it may be called, or its parts alone
-        names = [".".join(path[: end + 1]) for end in range(len(path))]
-        if names and names[-1] in known and known.isdisjoint(names[:-1]):
-            found[names[-1]] += row.host_us / sum(window.steps_us)
+        named = [_metric(path[: end + 1], known) for end in range(len(path))]
+        if named and named[-1] and not any(named[:-1]):
+            found[named[-1]] += row.host_us / sum(window.steps_us)
     return found
+
+
+def _metric(path: Sequence[str], known: set[str]) -> str:
+    """The metric that a path of calls ends in, whoever called it; empty: it ends in another module."""
+    return next((name for begin in range(len(path)) if (name := ".".join(path[begin:])) in known), "")

@@ -17,7 +17,7 @@ from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.compilation import CompileSampler, Counters
 from lightning_gpuprof.capture.conditions.kept_items import KeptItems
-from lightning_gpuprof.capture.conditions.last_step import checkpoint_bytes, synced_values
+from lightning_gpuprof.capture.conditions.last_step import checkpoint_bytes, logged_values
 from lightning_gpuprof.capture.conditions.loader_facts import datasets_of
 from lightning_gpuprof.capture.device_spans import DeviceEvents, DeviceSpans
 from lightning_gpuprof.capture.device_steps import DeviceSteps
@@ -171,7 +171,7 @@ class StageSteps:
             for read in (
                 kept.most,
                 lambda: checkpoint_bytes(self._trainer.checkpoint_callbacks),
-                lambda: synced_values(self._trainer),
+                lambda: logged_values(self._trainer) if self.measured.is_fit else {},
             ):
                 with self._fence.around("conditions"):
                     if found := read():

@@ -29,7 +29,7 @@ def calls(*windows: WindowFacts, twice: str | None = "f1, all.auroc") -> Any:
 
 @pytest.mark.parametrize("model", ["", "Net/"])
 def test_a_metric_is_found_whether_or_not_the_model_itself_is_called(model: str) -> None:
-    found = calls(window({f"{model}f1": 4.0, f"{model}all": 7.0, f"{model}all/auroc": 6.0, f"{model}net/f1": 9.0}))
+    found = calls(window({f"{model}f1": 4.0, f"{model}all": 7.0, f"{model}all/auroc": 6.0, f"{model}net/other": 9.0}))
     assert found.names == ("all.auroc", "f1")
     assert found.ratio == pytest.approx(0.2)
 
@@ -52,3 +52,7 @@ def test_a_model_without_such_metrics_and_a_run_without_modules_have_none() -> N
         why="the model has no metric that updates twice", is_possible=False
     )
     assert calls(empty(WindowFacts, steps_us=(50e3,))).is_possible
+
+
+def test_a_metric_that_another_module_calls_is_found() -> None:
+    assert calls(window({"Net/head": 6.0, "Net/head/all.auroc": 5.0})).names == ("all.auroc",)

@@ -7,7 +7,7 @@ import pytest
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from truths.setup import set_up
 
-from lightning_gpuprof.capture.conditions.last_step import checkpoint_bytes, synced_values
+from lightning_gpuprof.capture.conditions.last_step import checkpoint_bytes, logged_values
 
 
 def size_of(*files: Path) -> int:
@@ -37,12 +37,8 @@ def test_what_is_not_here_has_no_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("strategy", "expected"), [("auto", {}), ("ddp", {"trainer.synced_values": "each_step, both"})]
-)
-def test_values_that_ranks_exchange_in_each_step_are_known(
-    strategy: str, expected: dict[str, str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("strategy", "synced"), [("auto", 0), ("ddp", 2)])
+def test_it_is_known_how_many_values_ranks_exchange_in_each_step(strategy: str, synced: int, tmp_path: Path) -> None:
     setup = set_up("mlp", steps=2, folder=str(tmp_path), seed=1)
     setup.trainer["strategy"] = strategy
     logged: dict[str, dict[str, bool]] = {
@@ -50,17 +46,18 @@ def test_values_that_ranks_exchange_in_each_step_are_known(
         "each_step": {"sync_dist": True},
         "both": {"sync_dist": True, "on_step": True, "on_epoch": True},
         "each_epoch": {"sync_dist": True, "on_step": False, "on_epoch": True},
+        "of_rank_0": {"sync_dist": True, "rank_zero_only": True},
     }
     for name, how in logged.items():
         setup.model.logs.append(lambda model, loss, name=name, how=how: model.log(name, loss, **how))  # type: ignore[misc]
     reads = Reads()
     setup.callbacks.append(reads)
     setup.fit([])
-    assert reads.found == expected
+    assert reads.found == {"trainer.logged_values": 5, "trainer.synced_values": synced}
 
 
 class Reads(Callback):
     """Asks after the last step."""
 
     def on_train_end(self, trainer: Any, pl_module: object) -> None:
-        self.found = synced_values(trainer)
+        self.found = logged_values(trainer)

@@ -43,8 +43,12 @@ def with_ranks(
     alone_ratio: float = 0.95,
     outside_s: float = 0.0,
     outside: OutsidePart = "validation",
+    logging_ms: Sequence[float] = (),
 ) -> Metrics:
-    """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others."""
+    """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others.
+
+    ``logging_ms`` is what logging takes on each rank.
+    """
     late = (late,) if isinstance(late, int) else late
     shares = tuple(
         RankShare(
@@ -52,6 +56,7 @@ def with_ranks(
             host=f"node{rank // 2}",
             excess_ms=excess_ms if rank in late else 0.0,
             slowest_ratio=slowest / len(late) if rank in late else (1 - slowest) / (ranks - len(late)),
+            phases_ms={"logging": logging_ms[rank]} if logging_ms else {},
         )
         for rank in range(ranks)
     )

@@ -27,12 +27,22 @@ def checkpoint_bytes(callbacks: Iterable[object]) -> dict[str, Value]:
     return {"checkpoint.bytes": found} if found else {}
 
 
-def synced_values(trainer: Any) -> dict[str, Value]:
-    """``trainer.synced_values``: what ranks exchange in every step to log it; empty where the strategy has no ranks.
+def logged_values(trainer: Any) -> dict[str, Value]:
+    """How many values ``training_step`` logs, and how many of them ranks exchange in every step.
 
     Args:
-        trainer: After its last step. Where Lightning keeps the logged values is private: another version may know none.
+        trainer: After the last step of a fit. Where Lightning keeps logged values is private: another version may know
+            none.
+
+    Returns:
+        ``trainer.logged_values`` and ``trainer.synced_values``; empty if nothing is logged.
     """
     logged: Any = getattr(trainer.fit_loop.epoch_loop, "_results", {})
-    found = [one.meta.name for one in logged.values() if one.meta.on_step and one.meta.sync.should and one.is_tensor]
-    return {"trainer.synced_values": ", ".join(found)} if found else {}
+    of_step = [one for one in logged.values() if one.meta.fx == "training_step"]
+    synced = [one for one in of_step if one.is_tensor and one.meta.on_step and _is_synced(one.meta.sync)]
+    return {"trainer.logged_values": len(of_step), "trainer.synced_values": len(synced)} if of_step else {}
+
+
+def _is_synced(sync: Any) -> bool:
+    """Whether ranks exchange it: with ``rank_zero_only=True`` they do not."""
+    return bool(sync.should and not sync.rank_zero_only)

@@ -76,7 +76,8 @@ def _metrics_updated_twice(subject: Subject) -> str | None:
     if package is None:
         return None
     found = [(name, module) for name, module in subject.modules if isinstance(module, package.Metric)]
-    return ", ".join(name for name, metric in found if metric.full_state_update is not False) or None
+    twice = [name for name, metric in found if metric.full_state_update is not False or metric.dist_sync_on_step]
+    return ", ".join(twice) or None
 
 
 FACTS: dict[str, Reader] = {

@@ -16,7 +16,8 @@ names; of several windows the least. Half of it is the gain: one of two updates.
 ## What to do
 Set `full_state_update = False` in the metric's class if its states are sums or lists:
 `torchmetrics.utilities.check_forward_full_state_property` tells. Or update only, `self.accuracy.update(preds, y)`, and
-log the metric itself; Lightning computes it when the epoch ends.
+log the metric itself with `on_step=False, on_epoch=True`: Lightning computes it when the epoch ends. In a
+`MetricCollection`, update the collection.
 """
 
 from lightning_gpuprof.model.signals import step_idle_ratio
@@ -42,7 +43,7 @@ class MetricComputeEachStep(BaseRule):
             saves_ms=5.0,
             metric_calls={"ms": 10.0},
         ),
-        fires("the GPU idles for 8 %", "warning", "Set", metric_calls={"ms": 10.0}, idle_ratio=0.08, run=_GPU),
+        fires("the GPU idles for 20 %", "warning", "Set", metric_calls={"ms": 10.0}, idle_ratio=0.2, run=_GPU),
         quiet("the GPU is busy", metric_calls={"ms": 10.0}, idle_ratio=0.02, run=_GPU),
         quiet("its calls take 2 ms", metric_calls={"ms": 2.0}),
         looks_alike("it is only updated", metric_calls={"ms": 0.0}),
@@ -58,13 +59,12 @@ class MetricComputeEachStep(BaseRule):
         if not calls.names or not cost.is_worth(self.least_ratio):
             return None
         first, names = calls.names[0], listed(list(calls.names[:3]))
-        change = Change(add=("full_state_update = False",), place=f"in the class of self.{first}")
+        change = Change(add=("full_state_update = False",), place=f"in the class of {first}")
         return self.finding(
             subject=first,
             summary=f"Calls of {names} take {whole}: each updates twice.",
-            advice=f"Set full_state_update = False in the class of self.{first} if its states are sums or lists: then a "
-            f"call updates once. Or update only, self.{first}.update(...), and log self.{first}: it is computed when the "
-            "epoch ends.",
+            advice=f"Set full_state_update = False in the class of {first} if its states are sums or lists. Calls then "
+            "update once. Or call update() only and log the metric itself, with on_step=False and on_epoch=True.",
             change=change,
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "one of two updates, share of the step"),
