@@ -266,6 +266,8 @@ def _outside_part(journal: Journal, slot: Slot, kind: SegmentKind) -> OutsidePar
 def _own_phases(journal: Journal, separated: Collection[Phase]) -> tuple[Phase, ...]:
     around: tuple[Phase, ...] = ("data_wait", "h2d", "zero_grad", "callbacks", "logging")
     own = {*around, *separated} if _text(journal, "device.type") == "cpu" else {"data_wait"}
+    if _number(journal, "trainer.synced_values"):  # ranks wait for each other there
+        own.discard("logging")
     return tuple(phase for phase in PHASES if phase in own)
 
 

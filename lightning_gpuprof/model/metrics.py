@@ -243,6 +243,17 @@ class Metrics(Measured, frozen=True, kw_only=True):
         return None if device is None else device == "cpu"
 
     @property
+    def least_logging_ms(self) -> float | None:
+        """Of the rank whose logging is shortest, if ranks exchange logged values: others also wait for it there.
+
+        None: nothing is exchanged, or nothing is known of the other ranks.
+        """
+        table = self.rank_table
+        if table is None or not self.positive("trainer.synced_values"):
+            return None
+        return min((row.phases_ms.get("logging", 0.0) for row in table.rows), default=None)
+
+    @property
     def rank_table(self) -> Ranks | None:
         """The ranks side by side as the report has them; None where they were not compared."""
         found = self.ranks

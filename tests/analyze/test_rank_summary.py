@@ -233,6 +233,16 @@ def test_what_other_ranks_could_not_measure_and_their_windows_are_told_once() ->
     assert on_cpu.notices == []
 
 
+@pytest.mark.parametrize(("synced", "is_own"), [(None, True), (0, True), (2, False)])
+def test_logging_is_no_time_of_a_rank_s_own_where_ranks_exchange_what_they_log(
+    synced: int | None, is_own: bool
+) -> None:
+    conditions = {"device.type": "cpu", "trainer.synced_values": synced}
+    found = summarise(replace(journal(40), conditions=conditions)).own_phases
+    assert ("logging" in found) == is_own
+    assert "callbacks" in found
+
+
 def test_windows_that_ranks_traced_at_the_same_steps_are_compared_in_the_report(tmp_path: Path) -> None:
     for rank in range(3):
         put(tmp_path, rank, 3)

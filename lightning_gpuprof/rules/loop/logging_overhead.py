@@ -77,13 +77,21 @@ class LoggingOverhead(PhaseRule):
             "it takes 0.19 ms of 1 ms", times_ms={"forward": 0.3, "backward": 0.3, "optimizer": 0.1, "logging": 0.19}
         ),
         looks_alike("callbacks hold the step", times_ms={"callbacks": 60.0}),
+        looks_alike(
+            "ranks wait for a late one",
+            times_ms={"logging": 12.0},
+            run={"trainer.synced_values": 1},
+            ranks={"excess_ms": 0.0, "ranks": 2, "logging_ms": (12.0, 0.5)},
+        ),
         not_evaluated("three steps are steady", "3 steady steps", steady=3),
     )
 
     def part(self, metrics: Metrics) -> Share | None:
-        """The phase; where other programs use the CPUs, certain is only what it takes without waits for one."""
-        whole, own = metrics.share_of("logging"), metrics.logging_without_delay
-        return whole if own is None else replace(whole, lower_ratio=min(whole.lower_ratio, own.lower_ratio))
+        """The phase. Certain is what it takes without waits for a CPU that others use, or for a late rank."""
+        whole, own, least_ms = metrics.share_of("logging"), metrics.logging_without_delay, metrics.least_logging_ms
+        without_delay = whole.lower_ratio if own is None else own.lower_ratio
+        without_wait = whole.lower_ratio if least_ms is None else least_ms / metrics.step_ms
+        return replace(whole, lower_ratio=min(whole.lower_ratio, without_delay, without_wait))
 
     def judge(self, metrics: Metrics, found: Cost) -> Finding:
         every, ratio = metrics.positive("trainer.log_every_n_steps"), found.lower_ms / found.step_ms
