@@ -39,7 +39,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--table", metavar="NAME,…", type=names, default=(), help="print these tables only; 'all' for all"
     )
-    parser.add_argument("--grep", metavar="TEXT", help="of these tables only the rows with this text in a name")
+    parser.add_argument("--grep", metavar="TEXT", help="print only rows whose name contains TEXT")
     parser.add_argument("--all", action="store_true", help="print all findings, and the tables that matter most")
     parser.add_argument("--json", action="store_true", help="print the basic facts of each file as JSON, times in µs")
     parser.add_argument(

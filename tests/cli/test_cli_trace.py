@@ -100,6 +100,14 @@ def test_only_rows_with_a_text_are_printed(tmp_path: Path, printed: Callable[...
     assert "No row contains the text." in shown
 
 
+def test_modules_are_searched_beyond_the_rows_that_are_shown(tmp_path: Path, printed: Callable[..., str]) -> None:
+    modules = [{**EVENTS[1], "name": f"nn.Module: net.{n}", "ts": 100.0 * n, "dur": 90.0 - n} for n in range(60)]
+    trace = another(tmp_path / "t", "many.pt.trace.json", traceEvents=[*modules, *EVENTS])
+    shown = printed("trace", trace, "--table", "modules", "--grep", "net.57")
+    assert "1 of 60 rows searched" in shown
+    assert "net.57" in shown
+
+
 def test_a_text_to_look_for_needs_a_table(trace: Path, refused: Callable[..., str]) -> None:
     assert "--grep must be given with --table, got 'gemm'" in refused("trace", trace, "--grep", "gemm")
 
