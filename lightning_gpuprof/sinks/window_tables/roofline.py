@@ -28,8 +28,8 @@ _MFU = "model FLOP/s over the data sheet's dense peak for the type"
 _ABOVE_COMPUTE = "more FLOP/s than the device can do: FLOPs or type are wrong"
 _ABOVE_MEMORY = "more than the memory bandwidth: the tensors were in the cache, or the bytes are wrong"
 _LIMIT = (
-    "the peak of the type, memory bandwidth, or latency: below 60 % of both (Nsight Compute's guidance), as kernels do"
-    " too little at a time, or move more than the shapes need"
+    "the nearer of the type's peak and memory bandwidth; latency: below 60 % of both (Nsight Compute's guidance) by "
+    "DRAM bytes that ncu measured, or in calls shorter than 10 µs"
 )
 _REDUCED = "the kernels do fewer FLOPs than the formula of a convolution counts, so no limit applies"
 
