@@ -209,6 +209,19 @@ def test_traces_that_are_no_ranks_of_one_job_are_each_printed(trace: Path, print
     assert "2 ranks" not in printed("trace", *ranks, "--table", "idle")
 
 
+@pytest.mark.parametrize("good", [1, 2])
+def test_a_trace_that_cannot_be_read_loses_none_of_those_before_it(
+    trace: Path, capsys: pytest.CaptureFixture[str], good: int
+) -> None:
+    ranks = [another(trace, f"rank{n}.json", distributedInfo={"rank": n, "world_size": 3}) for n in range(good)]
+    cut = trace.with_name("cut.json")
+    cut.write_text("{")
+    assert main(["trace", *map(str, [*ranks, cut])]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("2 ranks\n" if good == 2 else f"{ranks[0]}\n")
+    assert "cut.json" in err
+
+
 def test_recorded_ranks_are_compared_first_and_nothing_asks_to_trace_them(
     tmp_path: Path, printed: Callable[..., str]
 ) -> None:
