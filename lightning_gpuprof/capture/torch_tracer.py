@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -180,7 +181,8 @@ class TorchTracer:
         self._recording = True
         self._unwrap = self.wrap_actions(_with_range)
         if self.model is not None and self.config.modules:
-            self._unname = name_modules(self.model, self.config.modules)
+            # our names replace those of the stacks, which have every module
+            self._unname = name_modules(self.model, sys.maxsize if self.config.with_stack else self.config.modules)
         self._enter_step(batch)
 
     def next_step(self, batch: int) -> None:

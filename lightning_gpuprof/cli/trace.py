@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.cli.command import Command, names, path, print_json
-from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.errors import ArgumentError, TraceError
 from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.sinks.plain import shorten, visible
 from lightning_gpuprof.sinks.status_line import progress
@@ -39,7 +39,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--table", metavar="NAME,…", type=names, default=(), help="print these tables only; 'all' for all"
     )
-    parser.add_argument("--grep", metavar="TEXT", help="of these tables only the rows with this text in a name")
+    parser.add_argument("--grep", metavar="TEXT", help="print only rows whose name contains TEXT")
     parser.add_argument("--all", action="store_true", help="print all findings, and the tables that matter most")
     parser.add_argument("--json", action="store_true", help="print the basic facts of each file as JSON, times in µs")
     parser.add_argument(
@@ -134,9 +134,20 @@ def _run(options: Namespace) -> int:
         if not any(how.values()) and len(named) > MAX_DETAILS:
             kept.print_each(**how)
             return 0
+
+    def print_ranks() -> None:
+        if kept is None:
+            ranks.print_comparison()
+        ranks.print_each(**how)
+
     for number, (name, file) in enumerate(named.items(), 1):
-        with _progress("reading", name, number, len(files)):
-            linked = outputs.read(file) if ahead is None else ahead
+        try:
+            with _progress("reading", name, number, len(files)):
+                linked = outputs.read(file) if ahead is None else ahead
+        except TraceError:
+            if waits:  # those before it are not lost
+                print_ranks()
+            raise
         if options.html is not None and len(files) > 1 and linked.trace.about.rank is None:
             raise ArgumentError("--html", name, outputs.PAGE_OF, f"This trace names no rank. {outputs.EACH_ALONE}")
         if options.operators:
@@ -172,9 +183,7 @@ def _run(options: Namespace) -> int:
     if results:
         print_json(results)
     elif waits:
-        if kept is None:
-            ranks.print_comparison()
-        ranks.print_each(**how)
+        print_ranks()
     if options.html is not None and len(files) > 1:
         ranks.write(options.html)
         print(f"HTML: {options.html}", file=sys.stderr)

@@ -311,6 +311,8 @@ class Ranks:
     def print_each(self, *, whole: bool, has_page: bool) -> None:
         """Print what each of the compared ranks is bound by and how to see more of it, or all of each.
 
+        Traces that are held and not compared are printed as if each were alone.
+
         Args:
             whole: All of each, as of :func:`print_analysis`.
             has_page: Likewise.
@@ -318,6 +320,8 @@ class Ranks:
         from lightning_gpuprof.sinks.window_tables import ranks
 
         if self.compared is None or not self._is_one_job:
+            for found in self._analysed.values():
+                print_analysis(found, (), whole=whole, has_page=has_page)
             return
         diagnoses = self._diagnoses()
         if whole:

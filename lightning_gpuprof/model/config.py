@@ -70,7 +70,8 @@ class TraceConfig:
         record_shapes: Record the shapes of operator inputs.
         with_stack: Record Python stacks. A window costs more with them.
         modules: Name the calls of at most so many of the model's modules: whole levels of the tree, outermost first.
-            Where ``torch.compile`` is used, only ``with_stack`` names modules, by class: ``Linear_0``.
+            With ``with_stack`` all; 0: none. Where ``torch.compile`` is used, only stacks name them, by class:
+            ``Linear_0``.
         profile_memory: Record tensor allocations. Perturbs times.
         memory_snapshot: In each window record the CUDA allocator's history, too. Costs some microseconds per
             allocation inside the window.

@@ -213,7 +213,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         wanted = text.lower()
         named = [index for index, column in enumerate(self.columns) if not column.numeric]
         kept = [row for row in self.rows if any(wanted in f"{row[i].text} {row[i].help}".lower() for i in named)]
-        title = f"{self.title}: {len(kept)} of {numbers.counted(len(self.rows), 'row')}"
+        title = f"{self.title}: {len(kept)} of {numbers.counted(len(self.rows), 'row')} searched"
         return replace(self, title=title, rows=tuple(kept), absent="No row contains the text.", foot=0)
 
     def only(self, kept: Sequence[int]) -> Table:

@@ -1,5 +1,6 @@
 """All tables of a trace, under the names by which they can be asked for (:mod:`.trace_table_names`)."""
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
@@ -50,24 +51,22 @@ class Entry(msgspec.Struct, frozen=True):
     """What of the analysis has tables of its own."""
     shown: bool = False
     """Whether it is part of what is printed without being asked for."""
+    limited: bool = False
+    """Whether the functions take a limit of rows."""
     lengthened: bool = False
-    """Whether the functions take a limit of rows, :data:`LONG` on a page."""
+    """The same, and on a page the limit is :data:`LONG`."""
 
     def tables(self, analysis: TraceAnalysis) -> list[Table]:
         """The tables, none if their analysis failed."""
         return self._made(analysis)
 
-    def long_tables(self, analysis: TraceAnalysis, limit: int = LONG) -> list[Table]:
-        """The same where rows are looked for.
+    def long_tables(self, analysis: TraceAnalysis) -> list[Table]:
+        """The same for a page, where a reader looks for rows."""
+        return self._made(analysis, LONG) if self.lengthened else self._made(analysis)
 
-        Args:
-            analysis: Of a trace.
-            limit: Most rows of a table that can be longer.
-
-        Returns:
-            None if their analysis failed.
-        """
-        return self._made(analysis, limit) if self.lengthened else self._made(analysis)
+    def whole_tables(self, analysis: TraceAnalysis) -> list[Table]:
+        """The same with all rows that a limit leaves out."""
+        return self._made(analysis, sys.maxsize) if self.limited or self.lengthened else self._made(analysis)
 
     def _made(self, analysis: TraceAnalysis, *limit: int) -> list[Table]:
         result = getattr(analysis, self.analysis)
@@ -101,8 +100,8 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry("sync_points", _IDLE, "sync_points", (sync_points.sync_site_table, sync_points.sync_total_table), shown=True),
     Entry("streams", "Streams", "streams", (streams.stream_tables,)),
-    Entry("lines", _CODE, "attribution", (attribution.line_table,), shown=True),
-    Entry("modules", _CODE, "attribution", (attribution.module_table,), shown=True),
+    Entry("lines", _CODE, "attribution", (attribution.line_table,), shown=True, limited=True),
+    Entry("modules", _CODE, "attribution", (attribution.module_table,), shown=True, limited=True),
     Entry("attribution", _CODE, "attribution", (attribution.attributed_table, attribution.phase_device_table)),
     Entry("operators", "Operators", "operators", (operators.operators_by_time,), shown=True, lengthened=True),
     Entry(
@@ -118,14 +117,14 @@ CATALOGUE: tuple[Entry, ...] = (
         (operators.host_time_beside_device, operators.operators_by_shape),
         lengthened=True,
     ),
-    Entry("operator_steps", "Operators", "by_step", (by_step.operator_step_table,)),
+    Entry("operator_steps", "Operators", "by_step", (by_step.operator_step_table,), limited=True),
     Entry("memory", "Memory", "memory", (memory.peak_table, memory.operator_table), parts=_devices, lengthened=True),
-    Entry("memory_modules", "Memory", "memory", (memory.module_table,), parts=_devices),
+    Entry("memory_modules", "Memory", "memory", (memory.module_table,), parts=_devices, limited=True),
     Entry("memory_lines", "Memory", "memory", (memory.line_table,), parts=_devices, lengthened=True),
     Entry("memory_pieces", "Memory", "memory", (memory.piece_table,), parts=_devices, lengthened=True),
     Entry("kernel_classes", "Kernels", "kernels", (kernels.class_table,), shown=True),
     Entry("kernels", "Kernels", "kernels", (kernels.kernel_table,), shown=True, lengthened=True),
-    Entry("kernel_steps", "Kernels", "by_step", (by_step.kernel_step_table,)),
+    Entry("kernel_steps", "Kernels", "by_step", (by_step.kernel_step_table,), limited=True),
     Entry("kernel_activity", "Kernels", "kernels", (kernels.activity_table, kernels.origin_table)),
     Entry(
         "kernel_use",
@@ -139,14 +138,14 @@ CATALOGUE: tuple[Entry, ...] = (
             kernels.small_kernel_table,
         ),
     ),
-    Entry("savings", "Kernels", "kernels", (kernels.saving_table, kernels.no_saving_table)),
+    Entry("savings", "Kernels", "kernels", (kernels.saving_table, kernels.no_saving_table), limited=True),
     *(
         # what the combined one has, others have whole
         Entry(table, _NSYS, "api_tables", (partial(api_tables.nsys_table, table),), lengthened="_api_gpu_" not in table)
         for table in api_tables.NSYS_TABLES
     ),
     Entry("launch_latency", _NSYS, "api_tables", (api_tables.launch_table,)),
-    Entry("roofline", "Roofline", "roofline", (roofline.flops_table, roofline.roofline_table)),
+    Entry("roofline", "Roofline", "roofline", (roofline.flops_table, roofline.roofline_table), limited=True),
     Entry(
         "communication",
         "Communication",

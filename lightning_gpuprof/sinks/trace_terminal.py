@@ -1,6 +1,5 @@
 """The analysis of a trace on the terminal."""
 
-import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
@@ -46,7 +45,7 @@ def render(
     said_absent: list[RenderableType] = []
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
     if grep:
-        every = (table for entry in entries for table in entry.long_tables(analysis, sys.maxsize))
+        every = (table for entry in entries for table in entry.whole_tables(analysis))
         tables = [table.containing(grep) for table in every]
     else:
         tables = [table for entry in entries for table in entry.tables(analysis)]

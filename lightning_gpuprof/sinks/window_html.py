@@ -149,7 +149,7 @@ def _shapes(found: Operators, row: OperatorDetail) -> str:
     if calls < row.occurrences:
         counted = f"{numbers.count(calls)} of {numbers.count(row.occurrences)} calls"
         note = f'<p class="hint">{counted}: those with the shapes that take most time; the trace itself has more.</p>\n'
-    return table_html(table.without("operator").without("phase")) + note
+    return table_html(table.without("operator", "phase", "total")) + note
 
 
 _BUSY = "time in which at least one stream was busy"

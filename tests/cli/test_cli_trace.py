@@ -100,6 +100,14 @@ def test_only_rows_with_a_text_are_printed(tmp_path: Path, printed: Callable[...
     assert "No row contains the text." in shown
 
 
+def test_modules_are_searched_beyond_the_rows_that_are_shown(tmp_path: Path, printed: Callable[..., str]) -> None:
+    modules = [{**EVENTS[1], "name": f"nn.Module: net.{n}", "ts": 100.0 * n, "dur": 90.0 - n} for n in range(60)]
+    trace = another(tmp_path / "t", "many.pt.trace.json", traceEvents=[*modules, *EVENTS])
+    shown = printed("trace", trace, "--table", "modules", "--grep", "net.57")
+    assert "1 of 60 rows searched" in shown
+    assert "net.57" in shown
+
+
 def test_a_text_to_look_for_needs_a_table(trace: Path, refused: Callable[..., str]) -> None:
     assert "--grep must be given with --table, got 'gemm'" in refused("trace", trace, "--grep", "gemm")
 
@@ -199,6 +207,19 @@ def test_traces_that_are_no_ranks_of_one_job_are_each_printed(trace: Path, print
         assert [line for line in lines if line.endswith(".json")] == list(dict.fromkeys(map(str, files)))
         assert not {"2 ranks", "3 ranks"} & set(lines)
     assert "2 ranks" not in printed("trace", *ranks, "--table", "idle")
+
+
+@pytest.mark.parametrize("good", [1, 2])
+def test_a_trace_that_cannot_be_read_loses_none_of_those_before_it(
+    trace: Path, capsys: pytest.CaptureFixture[str], good: int
+) -> None:
+    ranks = [another(trace, f"rank{n}.json", distributedInfo={"rank": n, "world_size": 3}) for n in range(good)]
+    cut = trace.with_name("cut.json")
+    cut.write_text("{")
+    assert main(["trace", *map(str, [*ranks, cut])]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("2 ranks\n" if good == 2 else f"{ranks[0]}\n")
+    assert "cut.json" in err
 
 
 def test_recorded_ranks_are_compared_first_and_nothing_asks_to_trace_them(

@@ -58,6 +58,12 @@ def test_with_stacks_modules_have_the_same_names_and_their_parameters(tmp_path: 
     assert (row["path"], row["calls"], row["parameters"] > 0) == (("layer",), 1, True)
 
 
+def test_with_stacks_no_module_is_left_out_for_the_number_of_modules(tmp_path: Path) -> None:
+    profiler = quiet_profiler(windows=(8, 8), trace=TraceConfig(with_stack=True, modules=1))
+    fit(tmp_path, profiler=profiler)
+    assert [row["path"] for row in profiler.modules()] == [("layer",)]
+
+
 def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: Path) -> None:
     profiler = quiet_profiler(windows=[4, 9], trace=TraceConfig(active=1, record_shapes=True, modules=0))
     with pytest.raises(TraceError, match="no trace found"):

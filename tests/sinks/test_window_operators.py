@@ -116,7 +116,7 @@ def test_host_times_are_said_to_be_inflated() -> None:
 def test_shapes_show_flops_and_the_side_that_they_are_sorted_by() -> None:
     table = operators_by_shape(FULL)
     assert "device time" in table.title
-    assert texts(table) == [["aten::mm", "64x64, 64x64", "float32", "forward", "10", "2", "200", "0.00260"]]
+    assert texts(table) == [["aten::mm", "64x64, 64x64", "float32", "forward", "10", "2", "2", "200", "0.00260"]]
     assert "host time" in operators_by_shape(ON_HOST).title
 
 

@@ -98,24 +98,33 @@ def test_a_share_is_shown_only_if_it_is_one(change: dict[str, Any], shown: str) 
 
 def test_the_row_of_a_product() -> None:
     row = [cell.text for cell in roofline_table(FULL).rows[0]]
-    assert row == ["aten::mm", "4096x4096, 4096x4096", "bf16", "2.80", "490", "360", "1,370", "latency", "49.5 %"]
+    assert row == ["aten::mm", "4096x4096, 4096x4096", "bf16", "2.80", "490", "360", "1,370", "compute", "49.5 %"]
     assert len(roofline_table(msgspec.structs.replace(FULL, rows=(MM,) * 25)).rows) == 20
 
 
 @pytest.mark.parametrize(
-    ("ratio", "bound", "limit", "hover"),
+    ("ratio", "bound", "measured_bytes", "call_us", "limit", "hover"),
     [
-        (0.599, "memory", "latency", "nearer to memory"),
-        (0.60, "memory", "memory", ""),
-        (0.60, "compute", "compute", ""),
-        (None, "compute", "compute", ""),
-        (None, None, "-", ""),
+        (0.599, "memory", 1e8, 280, "latency", "nearer to memory"),
+        (0.599, "memory", None, 9.9, "latency", "nearer to memory"),
+        (0.599, "memory", None, 10, "memory", ""),
+        (0.60, "memory", 1e8, 280, "memory", ""),
+        (0.60, "compute", None, 9.9, "compute", ""),
+        (None, "compute", 1e8, 9.9, "compute", ""),
+        (None, None, None, 280, "-", ""),
     ],
 )
-def test_an_operator_below_60_percent_of_both_peaks_is_limited_by_latency(
-    ratio: float | None, bound: Resource | None, limit: str, hover: str
+def test_latency_is_the_limit_below_60_percent_of_both_peaks_of_measured_bytes_or_short_calls(
+    ratio: float | None,
+    bound: Resource | None,
+    measured_bytes: float | None,
+    call_us: float,
+    limit: str,
+    hover: str,
 ) -> None:
-    row = msgspec.structs.replace(MM, ceiling_ratio=ratio, bound=bound)
+    row = msgspec.structs.replace(
+        MM, ceiling_ratio=ratio, bound=bound, measured_bytes_per_call=measured_bytes, device_average_us=call_us
+    )
     cell = roofline_table(msgspec.structs.replace(FULL, rows=(row,))).rows[0][-2]
     assert (cell.text, cell.help) == (limit, hover)
 

@@ -11,6 +11,7 @@ import window_samples
 from parsed_page import Page
 from tiny_traces import document, span
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import html_page, plain
 from lightning_gpuprof.sinks.html import render_html
@@ -93,6 +94,19 @@ def test_operators_come_in_order_of_their_time_and_unfold_into_shapes(found: Tra
     assert names == [f"aten::op{number}" for number in range(13, -1, -1)]
     assert text.count("<details>") == len(names)
     assert text.count("<summary>") == len(names)
+
+
+def test_the_shapes_of_an_operator_add_up_to_its_own_time(found: TraceAnalysis) -> None:
+    assert found.operators is not None
+    first = found.operators.operators[0]
+    of_shape = next(one for one in found.operators.shapes or () if one.operator == first.operator)
+    nested = msgspec.structs.replace(of_shape, device_total_us=2 * (of_shape.device_self_us or 0))
+    changed = msgspec.structs.replace(found.operators, shapes=(nested,))
+    text = operators_html(msgspec.structs.replace(found, operators=changed))
+    inner = text[text.index("<table") : text.index("</table>")]
+    assert numbers.fixed((first.device_self_us or 0) / 1000) in inner
+    assert "self" in inner
+    assert "total" not in inner
 
 
 def test_without_a_device_operators_are_told_by_host_time(found: TraceAnalysis) -> None:

@@ -70,6 +70,18 @@ def test_an_operator_has_the_module_with_most_of_its_self_time_and_a_backward_th
     }
 
 
+def test_of_several_modules_the_largest_sum_counts_and_not_the_longest_call() -> None:
+    found = operators_of(
+        *(op(f"nn.Module: {name}", 100 * at, 90) for at, name in enumerate("bac")),
+        *(op("aten::mm", ts, dur) for ts, dur in [(0, 20), (30, 20), (110, 30), (210, 10)]),
+        op("aten::relu", 230, 5),
+    )
+    assert {row.operator: (row.module, row.other_modules) for row in found.operators} == {
+        "aten::mm": ("b", 2),
+        "aten::relu": ("c", 0),
+    }
+
+
 def test_ranges_among_the_operators_are_looked_through() -> None:
     found = operators_of(
         op("ProfilerStep#3", 0, 100),

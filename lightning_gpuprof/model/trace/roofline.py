@@ -9,6 +9,8 @@ Resource = Literal["compute", "memory"]
 LATENCY_BELOW_RATIO = 0.60
 """Below this share of both peaks Nsight Compute expects latency to be the limit (its rule for the Speed of Light
 section, ``SOLBottleneck``)."""
+SHORT_CALL_US = 10.0
+"""About the time of a launch, 5 to 10 µs as for small kernels: in a shorter call the fixed cost weighs most."""
 
 
 class Ceiling(msgspec.Struct, kw_only=True, frozen=True):
@@ -65,11 +67,15 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def limit(self) -> Resource | Literal["latency"] | None:
-        """:attr:`bound`, or ``latency`` where not even that ceiling is reached by :data:`LATENCY_BELOW_RATIO`.
+        """:attr:`bound`, or ``latency`` below :data:`LATENCY_BELOW_RATIO` of both ceilings, if that can be told.
 
-        Work is a lower bound: the operator may also move more than its shapes need. None: a ceiling is not known.
+        Bytes by shapes are a lower bound and prove no latency: only measured ones do, or a call shorter than
+        :data:`SHORT_CALL_US`. None: a ceiling is not known.
         """
-        return "latency" if self.ceiling_ratio is not None and self.ceiling_ratio < LATENCY_BELOW_RATIO else self.bound
+        if self.ceiling_ratio is None or self.ceiling_ratio >= LATENCY_BELOW_RATIO:
+            return self.bound
+        is_known = self.measured_bytes_per_call is not None or self.device_average_us < SHORT_CALL_US
+        return "latency" if is_known else self.bound
 
     @property
     def intensity(self) -> float | None:

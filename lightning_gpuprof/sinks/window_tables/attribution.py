@@ -83,8 +83,16 @@ def _not_recorded(level: Level, stacks: Stacks | None) -> str:
     return "no module was called" if stacks == "python_calls" else "such stacks do not name modules"
 
 
-def line_table(result: Attribution) -> Table:
-    """Lines of user code by their device time, as line_profiler and Scalene show them."""
+def line_table(result: Attribution, limit: int = MAX_LINES) -> Table:
+    """Lines of user code by their device time, as line_profiler and Scalene show them.
+
+    Args:
+        result: Device time by code.
+        limit: Most rows.
+
+    Returns:
+        Most device time first; no rows without stacks.
+    """
     lines = [line for line in result.lines if _matters(line, result)]
     host = "time in which the main thread was in this code or in libraries that it called"
     what = short_names.line_or_function(*(line.line for line in lines))
@@ -95,7 +103,7 @@ def line_table(result: Attribution) -> Table:
         copied = (Column("copied", lambda line: line.copied_bytes, SIZE, help="to, from and between devices"),)
     return Table.of(
         f"{what.capitalize()}s of your code",
-        lines[:MAX_LINES],
+        lines[:limit],
         Column(
             what,
             lambda line: short_names.code_line(line.line, _LINE_LIMIT),
@@ -127,12 +135,20 @@ def _matters(line: LineTime, result: Attribution) -> bool:
     )
 
 
-def module_table(result: Attribution) -> Table:
-    """The tree of modules with the time of each; modules with little of it are left out."""
+def module_table(result: Attribution, limit: int = MAX_MODULES) -> Table:
+    """The tree of modules with the time of each.
+
+    Args:
+        result: Device time by code.
+        limit: Most rows.
+
+    Returns:
+        In the order of the tree; modules with little time are left out.
+    """
     on_device = result.device_us > 0
     # an outer module mostly has no less time than those in it, so the largest are a tree, too
-    smallest = sorted((_module_us(one, on_device) for one in result.modules), reverse=True)[:MAX_MODULES][-1:]
-    shown = [one for one in result.modules if _module_us(one, on_device) >= smallest[0]][:MAX_MODULES]
+    smallest = sorted((_module_us(one, on_device) for one in result.modules), reverse=True)[:limit][-1:]
+    shown = [one for one in result.modules if _module_us(one, on_device) >= smallest[0]][:limit]
     counted = any(one.parameters is not None for one in shown)
     by_class = result.stacks is not None and not counted  # else the names are those of our own ranges
     name: Column[ModuleTime] = Column(

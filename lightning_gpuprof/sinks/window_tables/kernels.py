@@ -285,8 +285,16 @@ def small_kernel_table(found: KernelFacts) -> Table:
     )
 
 
-def saving_table(found: KernelFacts) -> Table:
-    """Kernels by what could be saved on them at most."""
+def saving_table(found: KernelFacts, limit: int = ROWS) -> Table:
+    """Kernels by what could be saved on them at most.
+
+    Args:
+        found: The kernels.
+        limit: Most rows.
+
+    Returns:
+        The largest saving first.
+    """
     bound = "upper bound for this kernel alone; see why"
     return Table.of(
         "Possible savings by kernel",
@@ -298,7 +306,7 @@ def saving_table(found: KernelFacts) -> Table:
         short_names.column(60),
         Column("why", _why),
         absent="No saving can be estimated for any kernel." if found.count else _NO_KERNEL,
-        limit=ROWS,
+        limit=limit,
     )
 
 
@@ -312,8 +320,16 @@ def _why(row: SavingRow) -> str:
     return f"est. SM efficiency {filled}: too few blocks for all multiprocessors"
 
 
-def no_saving_table(found: KernelFacts) -> Table:
-    """Kernels for which no saving is estimated, by reason."""
+def no_saving_table(found: KernelFacts, limit: int = ROWS) -> Table:
+    """Kernels for which no saving is estimated, by reason.
+
+    Args:
+        found: The kernels.
+        limit: Most rows, of which there are few.
+
+    Returns:
+        A row for each reason.
+    """
     return Table.of(
         "Kernels without an estimated saving",
         found.no_savings,

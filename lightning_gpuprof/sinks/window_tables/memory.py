@@ -68,9 +68,17 @@ def operator_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
     )
 
 
-def module_table(use: DeviceMemoryUse) -> Table:
-    """The modules that allocated most."""
-    shown = [one for one in use.modules[:MAX_MODULES] if one.allocated_bytes]
+def module_table(use: DeviceMemoryUse, limit: int = MAX_MODULES) -> Table:
+    """The modules that allocated most.
+
+    Args:
+        use: Of one device.
+        limit: Most rows.
+
+    Returns:
+        Most bytes first; no rows without modules.
+    """
+    shown = [one for one in use.modules[:limit] if one.allocated_bytes]
     most = max((one.allocated_bytes for one in shown), default=0)
     path: Column[ModuleMemory] = Column(
         "module", lambda one: ".".join(one.path), name(_PLACE_LIMIT), help="each inside the ones before it"

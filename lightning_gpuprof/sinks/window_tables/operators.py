@@ -16,6 +16,9 @@ _INFLATED = "inflated by tracing, short operators most: compare them, do not add
 _SELF = f"self time (nested operators excluded); {_INFLATED}"
 SHAPES = "shapes of the tensors; () is a scalar, a list is in brackets"
 _SUMMED = "durations of kernels, copies and memsets, also concurrent ones, added up"
+_DEVICE_SELF = f"{_SUMMED}; launched by the operator itself"
+_TOTAL = "nested operators included"
+_AVERAGE = "per call, nested operators included"
 _MODULE_CELLS = 32
 _MODULE = "with most of the self time, + others; of a backward that of its forward"
 _PHASE = "optimizer includes clearing and clipping gradients"
@@ -77,11 +80,9 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
         "Operators by device time",
         [row for row in operators.operators if row.device_total_us],
         *_NAMED,
-        Column(
-            "self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=f"{_SUMMED}; launched by the operator itself"
-        ),
-        Column("total", lambda row: row.device_total_us, US_AS_MS, help="nested operators included"),
-        Column("average", lambda row: row.device_average_us, US, help="total per call"),
+        Column("self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=_DEVICE_SELF),
+        Column("total", lambda row: row.device_total_us, US_AS_MS, help=_TOTAL),
+        Column("average", lambda row: row.device_average_us, US, help=_AVERAGE),
         Column(
             "share",
             lambda row: (row.device_self_us or 0.0) / total if total else None,
@@ -113,8 +114,8 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
         sorted(operators.operators, key=lambda row: -row.host_self_us),
         *_NAMED,
         Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),
-        Column("total", lambda row: row.host_total_us, US_AS_MS, help="nested operators included"),
-        Column("average", lambda row: row.host_average_us, US, help="total per call"),
+        Column("total", lambda row: row.host_total_us, US_AS_MS, help=_TOTAL),
+        Column("average", lambda row: row.host_average_us, US, help=_AVERAGE),
         Column(
             "share",
             lambda row: row.host_self_us / total if total else None,
@@ -174,15 +175,15 @@ def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:
     )
     if on_device:
         columns += (
-            Column(
-                "total", lambda row: row.device_total_us or 0.0, US_AS_MS, help=f"{_SUMMED}; also by nested operators"
-            ),
-            Column("average", lambda row: row.device_average_us, US, help="per call"),
+            Column("self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=_DEVICE_SELF),
+            Column("total", lambda row: row.device_total_us or 0.0, US_AS_MS, help=_TOTAL),
+            Column("average", lambda row: row.device_average_us, US, help=_AVERAGE),
         )
     else:
         columns += (
-            Column("total", lambda row: row.host_total_us, US_AS_MS, help=f"nested operators included; {_INFLATED}"),
-            Column("average", lambda row: row.host_average_us, US, help="per call"),
+            Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),
+            Column("total", lambda row: row.host_total_us, US_AS_MS, help=_TOTAL),
+            Column("average", lambda row: row.host_average_us, US, help=_AVERAGE),
         )
     rate = "FLOPs (a lower bound by formula, a multiply-add is 2) over device time"
     return Table.of(

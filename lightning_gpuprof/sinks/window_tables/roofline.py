@@ -28,14 +28,22 @@ _MFU = "model FLOP/s over the data sheet's dense peak for the type"
 _ABOVE_COMPUTE = "more FLOP/s than the device can do: FLOPs or type are wrong"
 _ABOVE_MEMORY = "more than the memory bandwidth: the tensors were in the cache, or the bytes are wrong"
 _LIMIT = (
-    "the peak of the type, memory bandwidth, or latency: below 60 % of both (Nsight Compute's guidance), as kernels do"
-    " too little at a time, or move more than the shapes need"
+    "the nearer of the type's peak and memory bandwidth; latency: below 60 % of both (Nsight Compute's guidance) by "
+    "DRAM bytes that ncu measured, or in calls shorter than 10 µs"
 )
 _REDUCED = "the kernels do fewer FLOPs than the formula of a convolution counts, so no limit applies"
 
 
-def flops_table(roofline: Roofline) -> Table:
-    """FLOPs, their rates and the MFU of the window."""
+def flops_table(roofline: Roofline, limit: int = TOP) -> Table:
+    """FLOPs, their rates and the MFU of the window.
+
+    Args:
+        roofline: Of the window.
+        limit: Most rows, of which there are few.
+
+    Returns:
+        Names and values as text.
+    """
     rows: list[tuple[str, str, str]] = []
     if roofline.flops_by_dtype:
         shapes = "of matrix products, convolutions and attention, from input shapes; a multiply-add counts as 2"
@@ -79,9 +87,17 @@ def _source(measured: bool) -> str:
     return "measured on the device" if measured else "dense, from the data sheet"
 
 
-def roofline_table(roofline: Roofline) -> Table:
-    """The operators with the most device time, and how much of the roofline they reach."""
-    rows = roofline.rows[:TOP]
+def roofline_table(roofline: Roofline, limit: int = TOP) -> Table:
+    """The operators with the most device time, and how much of the roofline they reach.
+
+    Args:
+        roofline: Of the window.
+        limit: Most rows.
+
+    Returns:
+        Most device time first; no rows without input shapes or device work.
+    """
+    rows = roofline.rows[:limit]
     rates: list[Column[RooflineRow]] = [
         Column(
             "TFLOP/s",

@@ -121,28 +121,31 @@ def _details(linked: LinkedTrace, rows: Rows) -> tuple[OperatorDetail, ...]:
         rows_of(
             OperatorDetail,
             device_work=groups.work[order],
-            module=[modules.get(row, (None, 0))[0] for row in order],
-            other_modules=[modules.get(row, (None, 0))[1] for row in order],
+            module=[modules[row][0] for row in order],
+            other_modules=[modules[row][1] for row in order],
             **_columns(linked, groups, order),
         )
     )
 
 
-def _modules(linked: LinkedTrace, rows: Rows, groups: CallGroups) -> dict[int, tuple[str | None, int]]:
-    """Of each group the module with most of its self time, and how many more there are; none without modules."""
+def _modules(linked: LinkedTrace, rows: Rows, groups: CallGroups) -> list[tuple[str | None, int]]:
+    """Of each group the module with most of its self time, and how many more there are."""
     calls, places = operator_calls(linked), call_places(linked)
     forward = places.backward.forward_of_operator
     module = places.module_of_operator[np.where(forward > ABSENT, forward, np.arange(len(forward)))][rows]
     known = module > ABSENT
-    pairs = groups_of(groups.group[known], module[known])
+    group, module = groups.group[known], module[known]
+    pairs = groups_of(group, module)
     spent_ns = pairs.sums((calls.device_self_ns if len(linked.work) else calls.host_self_ns)[rows][known])
-    found: dict[int, tuple[str | None, int]] = {}
-    for pair in np.argsort(spent_ns, kind="stable").tolist():
-        row = pairs.first[pair]
-        group = int(groups.group[known][row])
-        others = found[group][1] + 1 if group in found else 0
-        found[group] = places.modules.whole_names[int(module[known][row])], others
-    return found
+    by_time = pairs.first[np.argsort(spent_ns, kind="stable")]
+    most = np.full(len(groups.name), ABSENT)
+    most[group[by_time]] = module[by_time]  # the last of a group, with the most time, stays
+    count = np.bincount(group[by_time], minlength=len(most))
+    names = places.modules.whole_names
+    return [
+        (names[own], number - 1) if number else (None, 0)
+        for own, number in zip(most.tolist(), count.tolist(), strict=True)
+    ]
 
 
 def _shapes(linked: LinkedTrace, rows: Rows, most: int) -> tuple[tuple[OperatorShapes, ...], int] | None:
