@@ -20,7 +20,7 @@ from rich.text import Text
 from lightning_gpuprof.cli.source import has_journal
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.numbers import seconds
+from lightning_gpuprof.model.numbers import percent, seconds
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
 from lightning_gpuprof.model.trace.kernels import MeasuredKernel
@@ -123,13 +123,19 @@ def _what_a_step_is(facts: WindowFacts, step_ms: float) -> tuple[str, ...]:
         return ()
     if not facts.steps_us:
         return ("No steps are marked in this trace: all of it counts as one step.",)
+    earlier: tuple[str, ...] = ()
+    if facts.has_earlier_work:
+        ratio = percent(facts.launches_unmatched / facts.device_work)
+        before = f"{ratio} of the kernels and copies were launched before the first step"
+        earlier = (f"{before}: the GPU's times per step are too long.",)
     host_ms = sum(facts.steps_us) / len(facts.steps_us) / 1e3
     if abs(host_ms - step_ms) <= SAME_STEP_RATIO * step_ms:
-        return ()
+        return earlier
     on_gpu, on_host = (seconds(ms / 1e3) for ms in (step_ms, host_ms))
     return (
         f"Findings use the GPU's step time, {on_gpu} from the first to the last kernel. On the host a step took "
         f"{on_host}; its phases are scaled to the GPU's.",
+        *earlier,
     )
 
 

@@ -163,6 +163,7 @@ def test_what_is_found_in_a_recorded_trace_gains_what_its_facts_say(
     ("name", "words"),
     [
         ("h100_owlv2", "step time, 1.08 s from the first to the last kernel. On the host a step took 1.21 s;"),
+        ("mi300_8rank_rank0_resnet_ckpt", "26 % of the kernels and copies were launched before the first step"),
         ("h100_timesformer", "step time, 160 ms from the first to the last kernel. On the host a step took 383 ms;"),
         ("a100_2rank_nccl_metadata", ""),
         ("cpu_only_gloo300", ""),
