@@ -25,7 +25,8 @@ from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
-_LESS_RELIABLE = "LESS RELIABLE"
+_UNRELIABLE = {"conditional": "LESS RELIABLE", "not reliable": "NOT RELIABLE"}
+"""What stands in the place of OK."""
 _LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab", "lines")
 """In this order, where there is no room."""
 MAX_SEGMENTS = 4
@@ -138,13 +139,14 @@ class _Marked:
         self.mark, self.words, self.style = mark, words, style
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        mark = {"✓": "ok:", "…": "..."}.get(self.mark, self.mark) if options.ascii_only else self.mark
+        mark = {"✓": "ok:", "…": "...", "✗": "x"}.get(self.mark, self.mark) if options.ascii_only else self.mark
         yield sentence_text(f"{mark} {self.words}", self.style)
 
 
 def reliability_line(known: Reliability) -> RenderableType:
     """Whether the numbers can be relied on, after its mark."""
-    return indented(_Marked(known.mark, known.words, "" if known.kind == "ok" else "yellow"))
+    style = {"ok": "", "not reliable": "bold red"}.get(known.kind, "yellow")
+    return indented(_Marked(known.mark, known.words, style))
 
 
 def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> list[RenderableType]:
@@ -154,7 +156,7 @@ def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> lis
     lines += [indented(sentence_text(f"! {_short(text, width)}", "bold red")) for text in screen.ended]
     if (
         not why
-        or screen.reliability.kind != "conditional"
+        or screen.reliability.kind not in _UNRELIABLE
         or screen.ended
         or (report.validity.ok and not report.findings)
     ):
@@ -264,9 +266,9 @@ def _answer(screen: FirstScreen, width: int, *, bridge: bool) -> list[Renderable
     head = "OK" if screen.severity is None else screen.severity.upper()
     if screen.reliability.is_too_little and screen.severity is None:
         head = "WARMING UP" if screen.reliability.kind == "warming up" else "TOO SHORT"
-    elif screen.reliability.kind == "conditional" and screen.severity is None:
-        head = _LESS_RELIABLE
-    style = _HEADS[screen.severity] if head != _LESS_RELIABLE else _HEADS["warning"]
+    elif screen.severity is None:
+        head = _UNRELIABLE.get(screen.reliability.kind, head)
+    style = _HEADS["warning" if head in _UNRELIABLE.values() else screen.severity]
     lines: list[RenderableType] = [grid([(Text(f" {head} ", style), sentence_text(screen.headline, "bold"))], gap=2)]
     if screen.severity is None:
         few = screen.reliability.is_too_little
