@@ -27,8 +27,10 @@ from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, ind
 MAX_LINES = 25
 _UNRELIABLE = {"conditional": "LESS RELIABLE", "not reliable": "NOT RELIABLE"}
 """What stands in the place of OK."""
-_LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab", "lines")
+_LEFT_OUT = ("bridge", "second", "others", "outside", "tab", "why conditional", "lines", "page")
 """In this order, where there is no room."""
+_PLACES = {"HTML": "page", "TensorBoard": "tab"}
+"""What else there is, and what stands before it."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
 MAX_CODE = 6
@@ -115,9 +117,10 @@ class _Screen:
             parts += [*([] if screen.opportunities else [Text("")]), *_answer(screen, width, bridge=False), *hints]
         else:
             parts += [Text(""), *_answer(screen, width, bridge="bridge" not in left_out)]
-        explained = (screen.severity is not None or _says_its_hint(screen)) and "explain" not in left_out
-        where = {name: place for name, place in self.where.items() if name != "TensorBoard" or "tab" not in left_out}
-        return [*parts, *_places(report, self.folder, where, explained=explained)]
+        explained = screen.severity is not None or _says_its_hint(screen)
+        places = {_PLACES[name]: place for name, place in self.where.items() if name in _PLACES}
+        places = {name: place for name, place in places.items() if name not in left_out}
+        return [*parts, *_places(report, self.folder, places, explained=explained)]
 
 
 def _head(screen: FirstScreen, width: int) -> list[RenderableType]:
@@ -305,10 +308,7 @@ def _places(report: Report, folder: Path, where: Mapping[str, str], *, explained
     lines = [command("all:", f"gpuprof report {run} --all{f' --rank {rank}' if rank else ''}")]
     if explained and report.findings and _RULE.fullmatch(rule := report.findings[0].rule):
         lines.append(command("why:", f"gpuprof explain {rule}"))
-    shown = {"HTML": "page:", "TensorBoard": "tab:"}
-    return lines + [
-        command(shown[name], _relative_paths(plain.visible(place))) for name, place in where.items() if name in shown
-    ]
+    return lines + [command(f"{name}:", _relative_paths(plain.visible(place))) for name, place in where.items()]
 
 
 def _relative_paths(text: str) -> str:
