@@ -159,6 +159,9 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     """How many steps count as what; sums to ``count``."""
     speed_levels: tuple[SpeedLevel, ...] = ()
     """In order; one if the run kept its level, none if it never became steady."""
+    drift_ms: tuple[float, float] | None = None
+    """Mean step time of the slowest and fastest tenth, in order of time, where they are over 20 % of the mean apart and
+    the speed moved so slowly that ``gpuprof compare`` asks for more steps; else None."""
 
     @property
     def half_interval_ratio(self) -> float | None:

@@ -351,6 +351,10 @@ def reliability(report: Report) -> Reliability:
         return Reliability(kind="conditional", words=words, details=caveats)
     if report.validity.conditional:
         return Reliability(kind="conditional", words=f"less reliable: other programs ran ({known})", details=caveats)
+    if steps.drift_ms is not None:
+        moved = " -> ".join(numbers.significant(ms) for ms in steps.drift_ms)
+        words = f"less reliable: the speed changed, {moved} ms ({known})"
+        return Reliability(kind="conditional", words=words, details=caveats)
     if steps.is_noisy:
         others = report.host.others_cpus or 0.0
         why = f", as other programs used {others:.2g} CPUs" if others >= _NOTABLE_CPUS else ""
@@ -529,8 +533,8 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         none = "Nothing certain" if hints else "No finding"
         return f"{none}, as other programs ran: re-run on a quiet machine.{hints}"
     if reliability(report).kind == "conditional":
-        why = _not_made(report)
-        return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
+        unsteady = "its speed changed" if report.steps.drift_ms is not None else "the step time is noisy"
+        return f"No finding, but {_not_made(report) or f'{unsteady}: run more steps'}.{hints}"
     most = f"o potential speedup above {100 * MIN_GAIN_RATIO:.0f} %."
     return f"N{most}{hints}" if hints or _ended(report, first=None) else f"Healthy: n{most}"
 
