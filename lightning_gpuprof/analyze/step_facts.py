@@ -5,11 +5,12 @@ import itertools
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze.comparison.resampling import LEVELS, moves_slowly
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.model.journal import DISTURBED
 from lightning_gpuprof.model.phases import words_of
-from lightning_gpuprof.model.report import SpeedLevel, Steps
+from lightning_gpuprof.model.report import NOISY_RATIO, SpeedLevel, Steps
 
 SHOWN_LEVELS = 4
 """Of more speed levels the caveat gives the range."""
@@ -50,7 +51,18 @@ def step_facts(journal: Journal, chosen: Selection, samples_per_step: int | None
         samples_per_s_interval=(rate / mean_interval[1], rate / mean_interval[0]) if rate and mean_interval else None,
         labels=chosen.counts(),
         speed_levels=speed_levels,
+        drift_ms=_drift(period),
     )
+
+
+def _drift(period: statistics.Floats) -> tuple[float, float] | None:
+    if not moves_slowly(period):
+        return None
+    means = [float(part.mean()) for part in np.array_split(period, LEVELS)]
+    first, last = sorted((int(np.argmin(means)), int(np.argmax(means))))
+    if abs(means[last] - means[first]) <= 2 * NOISY_RATIO * period.mean():
+        return None
+    return means[first], means[last]
 
 
 def caveats(journal: Journal, facts: Steps, chosen: Selection) -> list[str]:

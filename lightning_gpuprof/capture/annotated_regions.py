@@ -21,14 +21,14 @@ class Recording:
     """Where annotated regions of one run go; belongs to the thread that makes it.
 
     Args:
-        timed: Gives the context that times a region of this name where the thread is now.
+        timed: Gives the context that times a region of this name, in the user's colour, where the thread is now.
         on_failure: Called when a region cannot be timed; the user's code goes on.
         is_compiling: Whether ``torch.compile`` is tracing the code: regions are left out then.
     """
 
     def __init__(
         self,
-        timed: Callable[[str], Context],
+        timed: Callable[[str, str | None], Context],
         on_failure: Callable[[Exception], object] = lambda error: None,
         is_compiling: Callable[[], bool] = bool,
     ) -> None:
@@ -55,25 +55,22 @@ _recording: Recording | None = None
 _is_compiling: Callable[[], bool] = bool
 """A global of its own, because ``torch.compile`` knows torch's function only where it is named directly."""
 
-UNNAMED = "unnamed"
+_is_forked = False
 
-COLORS: dict[str, str] = {}
-"""Of regions by name, as the user wrote them."""
-MAX_COLORS = 400
-"""Names may count items."""
+UNNAMED = "unnamed"
 
 
 def _forget() -> None:
-    """A forked DataLoader worker is no main thread, though its thread has the same number."""
-    global _recording
-    _recording = None
+    """A forked DataLoader worker is no main thread, though its thread has the same number and an active profiler."""
+    global _recording, _is_forked
+    _recording, _is_forked = None, True
 
 
 def _of_torch(name: str) -> Context | None:
     """A range in the trace of a ``torch.profiler`` that is active in this thread; None if there is none."""
     torch: Any = sys.modules.get("torch")
     is_active = getattr(getattr(torch, "autograd", None), "_profiler_enabled", None)
-    if is_active is None or torch.compiler.is_compiling() or not is_active():
+    if is_active is None or torch.compiler.is_compiling() or _is_forked or not is_active():
         return None
     found: Context = torch.profiler.record_function(name)
     return found
@@ -99,9 +96,9 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
         @annotate("loss")
         def loss(...): ...
 
-    Costs about a microsecond in a run that is measured and less in any other. It counts in the main
-    thread, and as a part of the items in DataLoader workers. Without a ``GpuProfiler``, an active ``torch.profiler``
-    records it. Regions may lie in one another. Put it around a call of compiled code, not inside. After some 200
+    Costs about a microsecond in a run that is measured and less in any other. It counts in the main thread, and as a
+    part of the items in DataLoader workers. Without a ``GpuProfiler``, an active ``torch.profiler`` records it in the
+    main process. Regions may lie in one another. Put it around a call of compiled code, not inside. After some 200
     names (35 in a worker) others share a row.
 
     Args:
@@ -110,13 +107,12 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
             no colour. An unknown one is ignored.
     """
 
-    __slots__ = ("_name", "_open")
+    __slots__ = ("_color", "_name", "_open")
 
     def __init__(self, name: str, color: str | None = None) -> None:
         # No error: a name that is made up in the middle of a run must not end it.
         self._name = str(name).strip() or UNNAMED
-        if color is not None and len(COLORS) < MAX_COLORS:
-            COLORS[self._name] = str(color)
+        self._color = color
         self._open: list[Context | None] = []
 
     def __enter__(self) -> None:
@@ -126,7 +122,7 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
             if recording is None:
                 region = _of_torch(self._name)
             elif not _is_compiling() and recording.thread_id == threading.get_ident():
-                region = recording.timed(self._name)
+                region = recording.timed(self._name, self._color)
             if region is not None:
                 region.__enter__()
             self._open.append(region)
@@ -145,11 +141,11 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         """The function with this region around each of its calls."""
-        name = self._name
+        name, color = self._name, self._color
 
         @functools.wraps(function)
         def annotated(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            with annotate(name):
+            with annotate(name, color):
                 return function(*args, **kwargs)
 
         return annotated

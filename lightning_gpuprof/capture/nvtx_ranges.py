@@ -8,13 +8,12 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol, get_args
 
 import torch
 
 from lightning_gpuprof.capture.actions import ANNOTATED, RUN_EPOCH, classify
-from lightning_gpuprof.capture.annotated_regions import COLORS
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import Context
 from lightning_gpuprof.model.phases import Region
@@ -29,12 +28,12 @@ START_STOP = "timed "
 class RangeBackend(Protocol):
     """Nested ranges of the calling thread."""
 
-    def push(self, name: str, color: str | None = None) -> None:
+    def push(self, name: str, color: int | None = None) -> None:
         """Begin a range inside the one that is open.
 
         Args:
             name: What is shown.
-            color: Of the user's; None for none.
+            color: As the package ``nvtx`` takes it; None for none.
         """
 
     def pop(self) -> object:
@@ -44,31 +43,26 @@ class RangeBackend(Protocol):
 class TorchNvtx:
     """NVTX through torch; a build without CUDA raises ``RuntimeError`` at the first range.
 
-    torch's ranges have no colour: those with one are made by the package ``nvtx``, in its own domain, if it is there.
+    torch's ranges have no colour: those with one are made by the package ``nvtx``, in the domain of torch's ranges, so
+    that they nest and end alike.
     """
 
-    def __init__(self) -> None:
-        self._ends: list[Callable[[], object]] = []
-
-    def push(self, name: str, color: str | None = None) -> None:
+    def push(self, name: str, color: int | None = None) -> None:
         """Begin a range inside the one that is open.
 
         Args:
             name: What is shown.
-            color: Of the user's; None for none.
+            color: As the package ``nvtx`` takes it; None for none.
         """
-        number = None if color is None else _number_of(color)
-        if number is None:
+        if color is None:
             torch.cuda.nvtx.range_push(name)  # type: ignore[no-untyped-call]
-            self._ends.append(torch.cuda.nvtx.range_pop)
         else:
             nvtx: Any = importlib.import_module("nvtx")
-            nvtx.push_range(name, number)
-            self._ends.append(nvtx.pop_range)
+            nvtx.push_range(name, color)
 
     def pop(self) -> object:
         """End the innermost range."""
-        return self._ends.pop()()
+        return torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
 
 
 _RGB = re.compile(r"#[0-9a-fA-F]{6}")
@@ -76,8 +70,11 @@ _RGB = re.compile(r"#[0-9a-fA-F]{6}")
 
 @functools.lru_cache
 def _number_of(color: str) -> int | None:
-    """A colour as the package ``nvtx`` takes it; None if it is not installed or does not know the colour."""
+    """A colour as the package ``nvtx`` takes it; None if that is not installed or off, or does not know the colour."""
     try:
+        nvtx: Any = importlib.import_module("nvtx")
+        if not nvtx.enabled():  # it would make no range, and torch's end would be that of another one
+            return None
         colors: Any = importlib.import_module("nvtx.colors")
         text = color.strip().lower()
         return int(text[1:], 16) if _RGB.fullmatch(text) else int(colors.color_to_hex(text))
@@ -132,10 +129,10 @@ class NvtxRange:
         context: What is wrapped; entered after the range has begun, left before it ends.
         name: Name of the range.
         backend: Makes it. Must not raise.
-        color: Of the user's; None for none.
+        color: As the package ``nvtx`` takes it; None for none.
     """
 
-    def __init__(self, context: Context, name: str, backend: RangeBackend, color: str | None = None) -> None:
+    def __init__(self, context: Context, name: str, backend: RangeBackend, color: int | None = None) -> None:
         self._context = context
         self._name = name
         self._color = color
@@ -165,6 +162,8 @@ class NvtxRanges:
     """Per-batch hooks that the LightningModule or DataModule overrides."""
     wrap_actions: Callable[[Region, Callable[[str, Context], Context]], object]
     """Puts a wrapper around the contexts of a region's actions that are known by now."""
+    colors: Mapping[str, str] = field(default_factory=dict)
+    """Of the user's regions that have one, by name."""
     on_failure: Callable[[Exception], None]
     """Called once when the backend fails; no ranges are made from then on."""
 
@@ -188,8 +187,10 @@ class NvtxRanges:
         if self._off or isinstance(context, NvtxRange):
             return context
         name = range_name(action.removeprefix(START_STOP), region, manual=self.manual, overridden=self.overridden)
-        color = COLORS.get(name) if name is not None and action.startswith(ANNOTATED) else None
-        return context if name is None else NvtxRange(context, name, self, color)
+        if name is None:
+            return context
+        color = self.colors.get(name) if action.startswith(ANNOTATED) else None
+        return NvtxRange(context, name, self, None if color is None else _number_of(color))
 
     def begin_step(self, batch: int) -> None:
         """The range of the step before ends and that of this batch begins."""
@@ -208,12 +209,12 @@ class NvtxRanges:
             self._in_step = False
             self.pop()
 
-    def push(self, name: str, color: str | None = None) -> None:
+    def push(self, name: str, color: int | None = None) -> None:
         """Begin a range.
 
         Args:
             name: What is shown.
-            color: Of the user's; None for none.
+            color: As the package ``nvtx`` takes it; None for none.
         """
         try:
             if not self._off:

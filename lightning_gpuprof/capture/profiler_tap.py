@@ -158,6 +158,8 @@ class ProfilerTap:
         self._cpu = False
         self._tables: dict[tuple[Region, bool], _ContextTable] = {}
         self._annotated: dict[tuple[str, int, bool], Context] = {}
+        self.colors: dict[str, str] = {}
+        """Of the user's regions that have one, by name."""
         self._shortcuts: dict[tuple[str, Region, bool], Context] = {}
         self._active = self._table("main", False)
         self.profile: Callable[[str], Context] = self._active.__getitem__
@@ -249,14 +251,24 @@ class ProfilerTap:
             self._on_failure(error)
             return NULL_CONTEXT
 
-    def annotated(self, name: str) -> Context:
-        """A context for a region of the user's own, inside the slot that is current."""
+    def annotated(self, name: str, color: str | None = None) -> Context:
+        """A context for a region of the user's own, inside the slot that is current.
+
+        Args:
+            name: Of the region.
+            color: That the user gave it; None for none.
+
+        Returns:
+            The same one for the same name in the same slot.
+        """
         key = (name, self._clock.current_slot(), self._cpu)
         found = self._annotated.get(key)
         if found is None:
             nested = len(self._annotated) < MAX_ANNOTATED
             if not nested:
                 key = (OTHER_REGIONS, *key[1:])
+            elif color is not None:
+                self.colors[name] = str(color)
             slot = self._clock.annotated(key[0], nested=nested)
             found = self._annotated[key] = self._clock.context(slot, cpu=self._cpu)
         return found

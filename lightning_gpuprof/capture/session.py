@@ -184,6 +184,7 @@ class Session:
             manual=manual,
             overridden=overridden,
             wrap_actions=self.tap.wrap_actions,
+            colors=self.tap.colors,
             on_failure=partial(self._journal.switched_off, "nvtx"),
         )
 

@@ -76,6 +76,8 @@ OWN_NAME = "GpuProfiler"
 
 MIN_STEADY_STEPS = 20
 """Steady steps from which numbers are relied on. TraceML."""
+NOISY_RATIO = 0.10
+"""Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
 
 
 class Validity(msgspec.Struct, kw_only=True, frozen=True):
@@ -157,6 +159,9 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     """How many steps count as what; sums to ``count``."""
     speed_levels: tuple[SpeedLevel, ...] = ()
     """In order; one if the run kept its level, none if it never became steady."""
+    drift_ms: tuple[float, float] | None = None
+    """Mean step time of the slowest and fastest tenth, in order of time, where they are over 20 % of the mean apart and
+    the speed moved so slowly that ``gpuprof compare`` asks for more steps; else None."""
 
     @property
     def half_interval_ratio(self) -> float | None:
@@ -166,6 +171,12 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
             return None
         ratio = (ends[1] - ends[0]) / 2 / period.median
         return ratio if possible(ratio) else None
+
+    @property
+    def is_noisy(self) -> bool:
+        """The median step time is not known well enough to rely on it."""
+        ratio = self.half_interval_ratio
+        return ratio is not None and ratio > NOISY_RATIO
 
 
 class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):

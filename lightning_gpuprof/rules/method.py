@@ -78,7 +78,8 @@ def _conditions(metrics: Metrics) -> Level:
         lines.append(f"the profiler takes {percent(cost_ratio)} of a step{beyond}")
     valid = metrics.validity.ok
     why = "" if valid else (caveats[0] if caveats else "the measurement is not valid")
-    slowed = metrics.validity.conditional or metrics.line_times
+    steps = metrics.steps
+    slowed = metrics.validity.conditional or metrics.line_times or steps.is_noisy or steps.drift_ms
     worth = "not valid" if not valid else "less reliable" if slowed else "valid"
     caveat_words = "" if not valid else f" with {counted(len(caveats), 'caveat')}" if caveats else ""
     return Level(

@@ -42,14 +42,12 @@ from lightning_gpuprof.sinks.gains import (
 )
 from lightning_gpuprof.sinks.step_bars import StepBar, after_fix, cause_of, run_bar, step_bar
 
-ReliabilityKind = Literal["ok", "conditional", "warming up", "too little"]
+ReliabilityKind = Literal["ok", "conditional", "not reliable", "warming up", "too little"]
 
 MIN_GAIN_RATIO = 0.03
 """Below it no rule proposes a change."""
 MAX_TWO_SENTENCES = 220
 """Characters; a finding without a change in code is explained by two sentences, if they are no longer."""
-NOISY_RATIO = 0.10
-"""Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
 MANY_RATIO = 0.25
 """Checks that could not be run, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
@@ -77,7 +75,7 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mark(self) -> str:
         """One character before the words."""
-        return {"ok": "✓", "conditional": "~"}.get(self.kind, "…")
+        return {"ok": "✓", "conditional": "~", "not reliable": "✗"}.get(self.kind, "…")
 
     @property
     def is_too_little(self) -> bool:
@@ -347,13 +345,17 @@ def reliability(report: Report) -> Reliability:
     if around is not None:
         known += f", median step ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
-        return Reliability(kind="conditional", words=f"less reliable: incomplete recording ({known})", details=caveats)
+        return Reliability(kind="not reliable", words=f"not reliable: incomplete recording ({known})", details=caveats)
     if report.line_times:
         words = f"less reliable: lines= slows the functions that it times ({known})"
         return Reliability(kind="conditional", words=words, details=caveats)
     if report.validity.conditional:
         return Reliability(kind="conditional", words=f"less reliable: other programs ran ({known})", details=caveats)
-    if around is not None and around > NOISY_RATIO:
+    if steps.drift_ms is not None:
+        moved = " -> ".join(numbers.significant(ms) for ms in steps.drift_ms)
+        words = f"less reliable: the speed changed, {moved} ms ({known})"
+        return Reliability(kind="conditional", words=words, details=caveats)
+    if steps.is_noisy:
         others = report.host.others_cpus or 0.0
         why = f", as other programs used {others:.2g} CPUs" if others >= _NOTABLE_CPUS else ""
         return Reliability(kind="conditional", words=f"less reliable: noisy{why} ({known})", details=caveats)
@@ -531,8 +533,8 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         none = "Nothing certain" if hints else "No finding"
         return f"{none}, as other programs ran: re-run on a quiet machine.{hints}"
     if reliability(report).kind == "conditional":
-        why = _not_made(report)
-        return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
+        unsteady = "its speed changed" if report.steps.drift_ms is not None else "the step time is noisy"
+        return f"No finding, but {_not_made(report) or f'{unsteady}: run more steps'}.{hints}"
     most = f"o potential speedup above {100 * MIN_GAIN_RATIO:.0f} %."
     return f"N{most}{hints}" if hints or _ended(report, first=None) else f"Healthy: n{most}"
 

@@ -47,8 +47,9 @@ def _numbers(report: Report) -> Iterator[tuple[str, str, _Rows]]:
     """Name, help text and rows of each gauge; all rows of one have the same labels."""
     steps, times = report.steps, report.steps.period_ms
     info = {label: str(report.run.get(name, "")) for label, name in _INFO.items()}
+    known = reliability(report)
     yield "run_info", "What ran, and how it ended.", [(info, 1.0)]
-    yield "reliable", "1: the numbers can be relied on.", [({}, reliability(report).kind == "ok")]
+    yield "reliable", "1: the numbers can be relied on.", [({"kind": known.kind}, known.kind == "ok")]
     yield "verdict_info", "What limits the run.", [({"kind": report.verdict.kind}, 1.0)]
     yield "steps", "Steps of the run.", [({}, steps.count)]
     yield "samples_per_second", "Samples over the mean step time.", [({}, steps.samples_per_s)]

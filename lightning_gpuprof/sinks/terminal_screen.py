@@ -25,9 +25,12 @@ from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
-_LESS_RELIABLE = "LESS RELIABLE"
-_LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab", "lines")
+_UNRELIABLE = {"conditional": "LESS RELIABLE", "not reliable": "NOT RELIABLE"}
+"""What stands in the place of OK."""
+_LEFT_OUT = ("bridge", "second", "others", "outside", "tab", "why conditional", "lines", "page")
 """In this order, where there is no room."""
+_PLACES = {"HTML": "page", "TensorBoard": "tab"}
+"""What else there is, and what stands before it."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
 MAX_CODE = 6
@@ -114,9 +117,10 @@ class _Screen:
             parts += [*([] if screen.opportunities else [Text("")]), *_answer(screen, width, bridge=False), *hints]
         else:
             parts += [Text(""), *_answer(screen, width, bridge="bridge" not in left_out)]
-        explained = (screen.severity is not None or _says_its_hint(screen)) and "explain" not in left_out
-        where = {name: place for name, place in self.where.items() if name != "TensorBoard" or "tab" not in left_out}
-        return [*parts, *_places(report, self.folder, where, explained=explained)]
+        explained = screen.severity is not None or _says_its_hint(screen)
+        places = {_PLACES[name]: place for name, place in self.where.items() if name in _PLACES}
+        places = {name: place for name, place in places.items() if name not in left_out}
+        return [*parts, *_places(report, self.folder, places, explained=explained)]
 
 
 def _head(screen: FirstScreen, width: int) -> list[RenderableType]:
@@ -138,13 +142,14 @@ class _Marked:
         self.mark, self.words, self.style = mark, words, style
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        mark = {"✓": "ok:", "…": "..."}.get(self.mark, self.mark) if options.ascii_only else self.mark
+        mark = {"✓": "ok:", "…": "...", "✗": "x"}.get(self.mark, self.mark) if options.ascii_only else self.mark
         yield sentence_text(f"{mark} {self.words}", self.style)
 
 
 def reliability_line(known: Reliability) -> RenderableType:
     """Whether the numbers can be relied on, after its mark."""
-    return indented(_Marked(known.mark, known.words, "" if known.kind == "ok" else "yellow"))
+    style = {"ok": "", "not reliable": "bold red"}.get(known.kind, "yellow")
+    return indented(_Marked(known.mark, known.words, style))
 
 
 def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> list[RenderableType]:
@@ -154,7 +159,7 @@ def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> lis
     lines += [indented(sentence_text(f"! {_short(text, width)}", "bold red")) for text in screen.ended]
     if (
         not why
-        or screen.reliability.kind != "conditional"
+        or screen.reliability.kind not in _UNRELIABLE
         or screen.ended
         or (report.validity.ok and not report.findings)
     ):
@@ -264,9 +269,9 @@ def _answer(screen: FirstScreen, width: int, *, bridge: bool) -> list[Renderable
     head = "OK" if screen.severity is None else screen.severity.upper()
     if screen.reliability.is_too_little and screen.severity is None:
         head = "WARMING UP" if screen.reliability.kind == "warming up" else "TOO SHORT"
-    elif screen.reliability.kind == "conditional" and screen.severity is None:
-        head = _LESS_RELIABLE
-    style = _HEADS[screen.severity] if head != _LESS_RELIABLE else _HEADS["warning"]
+    elif screen.severity is None:
+        head = _UNRELIABLE.get(screen.reliability.kind, head)
+    style = _HEADS["warning" if head in _UNRELIABLE.values() else screen.severity]
     lines: list[RenderableType] = [grid([(Text(f" {head} ", style), sentence_text(screen.headline, "bold"))], gap=2)]
     if screen.severity is None:
         few = screen.reliability.is_too_little
@@ -303,10 +308,7 @@ def _places(report: Report, folder: Path, where: Mapping[str, str], *, explained
     lines = [command("all:", f"gpuprof report {run} --all{f' --rank {rank}' if rank else ''}")]
     if explained and report.findings and _RULE.fullmatch(rule := report.findings[0].rule):
         lines.append(command("why:", f"gpuprof explain {rule}"))
-    shown = {"HTML": "page:", "TensorBoard": "tab:"}
-    return lines + [
-        command(shown[name], _relative_paths(plain.visible(place))) for name, place in where.items() if name in shown
-    ]
+    return lines + [command(f"{name}:", _relative_paths(plain.visible(place))) for name, place in where.items()]
 
 
 def _relative_paths(text: str) -> str:

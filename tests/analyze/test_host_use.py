@@ -349,7 +349,7 @@ def test_other_programs_that_take_the_cpus_are_a_caveat(
     if reported:
         assert said[0] == (
             "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the step, "
-            "so steps are up to 43 % longer than on a quiet machine"
+            "so steps can be much longer than on a quiet machine"
         )
 
 
@@ -362,17 +362,19 @@ def test_other_programs_that_take_the_cpus_in_bursts_are_a_caveat() -> None:
     assert any("waited for a CPU in 16 % of the time" in one for one in build(of).validity.caveats)
 
 
-def test_how_much_longer_steps_are_is_said_in_times_from_two_on() -> None:
+def test_how_long_the_main_thread_waited_is_said_without_a_bound_on_the_step_time() -> None:
     waits = Share(median_ratio=0.88, lower_ratio=0.8, median_ms=2184.0, total_ratio=0.88)
     cpu = CpuFacts(usable_cpus=2.0, process_cpus=0.1, worker_cpus=None, run_delay=waits, run_delay_ratio=0.88)
-    assert "steps are up to 8.3x as long as on a quiet machine" in caveats(cpu, HostUse(), 1)[0]
+    assert caveats(cpu, HostUse(), 1)[0].startswith(
+        "the main thread waited for a CPU in 88 % of the step, so steps can be much longer than on a quiet machine;"
+    )
 
 
 def test_a_run_too_short_for_a_sample_of_the_host_still_says_that_it_waited_for_a_cpu() -> None:
     waits = Share(median_ratio=0.26, lower_ratio=0.2, median_ms=0.5, total_ratio=0.4)
     cpu = CpuFacts(usable_cpus=2.0, process_cpus=0.7, worker_cpus=None, run_delay=waits, run_delay_ratio=0.26)
     assert caveats(cpu, HostUse(), 1) == [
-        "the main thread waited for a CPU in 26 % of the step, so steps are up to 35 % longer than on a quiet "
+        "the main thread waited for a CPU in 26 % of the step, so steps can be much longer than on a quiet "
         "machine; the run was too short to measure who used the CPUs"
     ]
     assert caveats(cpu, HostUse(samples=5), 1) == []  # the machine does not say

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal
 
+from lightning_gpuprof.analyze.comparison.resampling import Resampling
+from lightning_gpuprof.analyze.comparison.too_few import interval_obstacle
 from lightning_gpuprof.analyze.journal import CpuColumns
 from lightning_gpuprof.model.journal import Segment
 from lightning_gpuprof.model.phases import STAGES, STEP_PARTS, Stage, parts_of
+from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import report_of
+from lightning_gpuprof.sinks.first_screen import first_screen
 
 
 def noisy(n: int, seed: int = 0) -> np.ndarray:
@@ -72,6 +76,27 @@ def test_a_drift_is_told_as_such() -> None:
     assert any("grew steadily: 11 ms" in c for c in grown.validity.caveats)
     fallen = build(journal(1000, forward_ms=noisy(1000) * np.linspace(3, 1, 1000)))
     assert any("fell steadily" in c for c in fallen.validity.caveats)
+
+
+def test_a_run_that_compare_refuses_as_its_speed_drifted_is_less_reliable() -> None:
+    of = journal(600, forward_ms=noisy(600) + np.linspace(6, 0, 600))
+    m = build(of)
+    slow, fast = m.steps.drift_ms
+    assert slow > 1.4 * fast
+    drawn = Resampling(of.steps.period_ns[20:] / 1e6, stream=0).means(of.steps.period_ns[20:] / 1e6)
+    assert drawn.slow
+    assert interval_obstacle(drawn, drawn)
+    known = first_screen(report_of(m)).reliability
+    assert known.kind == "conditional"
+    assert known.words.startswith(f"less reliable: the speed changed, {slow:.3g} -> {fast:.3g} ms (")
+    assert level_of(report_of(m)).startswith("The measurement is less reliable")
+    small = build(journal(600, forward_ms=noisy(600) + np.linspace(0.3, 0, 600)))
+    assert small.steps.drift_ms is None
+    assert build(journal(600, forward_ms=noisy(600))).steps.drift_ms is None
+
+
+def level_of(report: Report) -> str:
+    return next(level.answer for level in report.method.levels if level.name == "conditions")
 
 
 def test_noise_is_hardly_ever_called_a_drift() -> None:

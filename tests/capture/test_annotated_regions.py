@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import DataLoader, Dataset
 
 from lightning_gpuprof import annotate
 from lightning_gpuprof.capture.annotated_regions import Recording
@@ -28,7 +29,7 @@ class Run:
     def __init__(self) -> None:
         self.time = FakeTime()
         self.clock = StepClock(now=self.time, cpu_now=lambda: 0)
-        self.recording = Recording(lambda name: self.clock.context(self.clock.annotated(name)))
+        self.recording = Recording(lambda name, color: self.clock.context(self.clock.annotated(name)))
         self.clock.begin_training(-1, 0)
         self.clock.begin_epoch(0, -1)
         self.clock.begin_step()
@@ -112,6 +113,33 @@ def test_without_a_run_code_with_a_region_is_compiled_as_a_whole() -> None:
     assert compiled(torch.ones(3)).tolist() == [2, 2, 2]
 
 
+def test_code_with_coloured_regions_is_compiled_once() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    def work(x: torch.Tensor) -> torch.Tensor:
+        with annotate("inside", color="red"), annotate("deeper", color="blue"):
+            return x + 1
+
+    compiled = torch.compile(work, fullgraph=True, backend=backend, dynamic=False)
+    for call in range(12):
+        with annotate(f"around {call}", color="green"):
+            compiled(torch.ones(2))
+    assert len(graphs) == 1
+
+
+def test_a_decorated_function_has_the_colour_too() -> None:
+    asked: list[str | None] = []
+    recording = Recording(lambda name, color: asked.append(color) or NULL_CONTEXT)
+    recording.begin()
+    assert annotate("size", color="green")(len)("abc") == 3
+    recording.end()
+    assert asked == ["green"]
+
+
 def test_another_thread_does_not_count() -> None:
     run = Run()
     run.recording.begin()
@@ -130,7 +158,7 @@ def test_another_thread_does_not_count() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_worker_does_not_count() -> None:
     asked: list[str] = []
-    recording = Recording(lambda name: asked.append(name) or NULL_CONTEXT)
+    recording = Recording(lambda name, color: asked.append(name) or NULL_CONTEXT)
     recording.begin()
     child = os.fork()
     if child == 0:
@@ -145,8 +173,28 @@ def test_a_forked_worker_does_not_count() -> None:
     assert asked == ["in the parent"]
 
 
+class Annotated(Dataset[bool]):
+    """Whether an item's region became a range of torch's profiler."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> bool:
+        region = annotate("item")
+        with region:
+            return region._open != [None]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_worker_that_is_forked_inside_a_torch_profiler_makes_no_ranges() -> None:
+    with profile(activities=[ProfilerActivity.CPU]):
+        here = [Annotated()[0]]
+        made = list(DataLoader(Annotated(), batch_size=None, num_workers=1, multiprocessing_context="fork"))
+    assert (here, made) == ([True], [False, False])
+
+
 def test_a_region_that_cannot_be_timed_costs_the_user_nothing() -> None:
-    def broken(name: str) -> Context:
+    def broken(name: str, color: str | None) -> Context:
         raise RuntimeError(name)
 
     recording = Recording(broken)
@@ -159,8 +207,8 @@ def test_a_region_that_cannot_be_timed_costs_the_user_nothing() -> None:
 
 def test_a_run_inside_a_run_gives_the_outer_one_back() -> None:
     asked: list[str] = []
-    outer = Recording(lambda name: asked.append(f"outer {name}") or NULL_CONTEXT)
-    inner = Recording(lambda name: asked.append(f"inner {name}") or NULL_CONTEXT)
+    outer = Recording(lambda name, color: asked.append(f"outer {name}") or NULL_CONTEXT)
+    inner = Recording(lambda name, color: asked.append(f"inner {name}") or NULL_CONTEXT)
     outer.begin()
     inner.begin()
     with annotate("a"):
@@ -179,7 +227,7 @@ def test_a_run_inside_a_run_gives_the_outer_one_back() -> None:
 def test_a_name_that_is_made_up_in_a_run_never_ends_it(name: str, shown: str) -> None:
     asked: list[str] = []
 
-    def timed(name: str) -> Context:
+    def timed(name: str, color: str | None) -> Context:
         asked.append(name)
         return NULL_CONTEXT
 

@@ -146,12 +146,15 @@ def test_a_torch_without_nvtx_switches_ranges_off() -> None:
 def test_a_coloured_range_is_made_by_the_package_nvtx_and_any_other_by_torch() -> None:
     pytest.importorskip("nvtx")
     backend = TorchNvtx()
-    for color in ("green", " #76B900"):
-        backend.push("region", color)
-        backend.pop()
-    for color in (None, "", "no colour", "#12", "#1234567"):
-        with pytest.raises(RuntimeError):  # torch's
-            backend.push("region", color)
+    backend.push("region", 0x76B900)
+    with pytest.raises(RuntimeError):  # torch's
+        backend.push("region")
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has NVTX")
+def test_torch_ends_the_ranges_of_both_and_what_was_not_begun_is_no_error_of_ours() -> None:
+    with pytest.raises(RuntimeError, match="NVTX"):
+        TorchNvtx().pop()
 
 
 @pytest.mark.gpu
@@ -202,14 +205,29 @@ def test_steps_phases_and_validation_nest_as_lightning_runs_them(
 
 
 def test_a_region_has_the_colour_that_the_user_gives_it(tmp_path: Path, backend: NotingNvtx) -> None:
+    pytest.importorskip("nvtx")
+
     class Coloured(BoringModel):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
-            with annotate("augment", color="green"), annotate("loss"):
+            with annotate("augment", color=" #76B900"), annotate("loss", color="no colour"):
                 return super().training_step(batch, batch_idx)
 
     fit(with_ranges(backend, tmp_path), tmp_path, Coloured())
     assert any(path.endswith("forward/augment/loss") for path in backend.paths)
-    assert backend.colors == {"augment": "green"}
+    assert backend.colors == {"augment": 0x76B900}
+
+
+def test_a_colour_is_known_before_its_range_begins(backend: NotingNvtx) -> None:
+    colors: Any = pytest.importorskip("nvtx.colors")
+    given = {"augment": "green", "loss": "#1234567", "copy": ""}
+    ranges = make(backend)
+    ranges.colors = given
+    made = [ranges.wrap("main", f"[annotate]{name}", nullcontext()) for name in given]
+    ranges.colors = {}
+    for one in made:
+        with one:
+            pass
+    assert backend.colors == {"augment": colors.color_to_hex("green")}
 
 
 def test_an_exception_in_a_step_leaves_no_range_open(tmp_path: Path, backend: NotingNvtx) -> None:

@@ -10,9 +10,11 @@ from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Level, Method
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.model.window import OperatorRow
+from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.rules.targets import outlook
+from lightning_gpuprof.sinks.first_screen import first_screen
 
 
 def firm(metrics: Metrics, half_ratio: float = 0.01) -> Metrics:
@@ -61,6 +63,13 @@ def test_a_run_that_lines_slow_is_less_reliable() -> None:
     timed = FunctionTimes(name="step", file="train.py", lines=(TimedLine(line=3, total_s=1.0),))
     assert level(of(build()), "conditions").answer == "The measurement is valid."
     assert level(of(replace(build(), line_times=(timed,))), "conditions").answer == "The measurement is less reliable."
+
+
+@pytest.mark.parametrize(("half_ratio", "worth"), [(0.09, "valid"), (0.11, "less reliable")])
+def test_a_noisy_run_is_as_reliable_as_the_first_screen_says(half_ratio: float, worth: str) -> None:
+    noisy = firm(build(), half_ratio)
+    assert level(of(noisy), "conditions").answer == f"The measurement is {worth}."
+    assert first_screen(report_of(noisy)).reliability.kind == ("ok" if worth == "valid" else "conditional")
 
 
 def test_a_healthy_run_holds_down_to_the_component() -> None:

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from lightning_gpuprof.model.finding import Gain
 from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
 from lightning_gpuprof.model.method import Cost
-from lightning_gpuprof.model.report import Checks, PhaseRow, Report
+from lightning_gpuprof.model.report import Checks, PhaseRow, Report, Validity
 from lightning_gpuprof.sinks import json_report, terminal
 from lightning_gpuprof.sinks.console import print_to
 from lightning_gpuprof.sinks.first_screen import first_screen
@@ -59,8 +59,8 @@ def short() -> Report:
 
 def crowded() -> Report:
     why = (
-        "other programs used 1.5 of 2 CPUs; the main thread waited for a CPU in 51 % of the step, so steps are up to "
-        "2.1x as long as on a quiet machine"
+        "other programs used 1.5 of 2 CPUs; the main thread waited for a CPU in 51 % of the step, so steps can be "
+        "much longer than on a quiet machine"
     )
     report, first = digits(), digits().findings[0]
     unknown = msgspec.structs.replace(first, expected=None)
@@ -107,6 +107,13 @@ def test_at_most_25_lines_that_fit(name: str, width: int, encoding: str) -> None
 
 
 @pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", ["crowded", "tried", "digits", "full"])
+def test_the_rule_of_the_leading_finding_can_always_be_explained(name: str, width: int) -> None:
+    report = REPORTS[name]()
+    assert f"  why: gpuprof explain {report.findings[0].rule}" in drawn(report, width).splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize("name", ["healthy", "beside others", "short"])
 def test_at_most_10_whole_lines_without_a_finding(name: str, width: int) -> None:
     lines = drawn(REPORTS[name](), width).splitlines()
@@ -116,9 +123,18 @@ def test_at_most_10_whole_lines_without_a_finding(name: str, width: int) -> None
 
 def test_why_numbers_are_conditional_is_said_whole_or_not_at_all() -> None:
     wide, narrow = drawn(crowded()), drawn(crowded(), 80)
-    assert "are up to 2.1x as long as on a quiet machine" in " ".join(wide.split())
+    assert "can be much longer than on a quiet machine" in " ".join(wide.split())
     assert "~ less reliable: other programs ran (" in narrow
     assert "so steps" not in narrow
+
+
+def test_a_measurement_that_is_not_valid_is_not_ok_beside_no_finding() -> None:
+    validity = Validity(ok=False, caveats=("3 s of 9 s are unaccounted for: a part was not recorded",))
+    text = drawn(msgspec.structs.replace(healthy(), validity=validity))
+    assert " NOT RELIABLE   Part of the run was not recorded: no conclusion can be drawn." in text
+    assert "3 s of 9 s are unaccounted for" in text
+    ascii_text = drawn(msgspec.structs.replace(healthy(), validity=validity), encoding="ascii")
+    assert "x not reliable: incomplete recording (" in ascii_text
 
 
 def test_workers_reach_a_bound_from_steps_beside_other_programs_on_free_cpus_only() -> None:
@@ -293,6 +309,7 @@ def test_what_was_not_measured_of_the_goal_is_said_to_be_unknown(goal: str, said
         ("timed lines", "~ less reliable: lines= slows"),
         ("noisy", "~ less reliable: noisy"),
         ("crowded", "~ less reliable: other programs ran"),
+        ("not valid", "✗ not reliable: incomplete recording ("),
         ("minimal", "… 0 of the 20 steady steps needed"),
     ],
 )
@@ -302,6 +319,7 @@ def test_all_outputs_say_the_same_of_whether_numbers_can_be_relied_on(name: str,
     lines = FunctionTimes(name="step", file="train.py", lines=(TimedLine(line=3, total_s=1.0),))
     report = {
         "timed lines": lambda: msgspec.structs.replace(full, line_times=(lines,)),
+        "not valid": lambda: msgspec.structs.replace(full, validity=Validity(ok=False, conditional=True)),
         "noisy": lambda: msgspec.structs.replace(full, steps=noisy),
         **REPORTS,
     }[name]()
@@ -315,4 +333,4 @@ def test_all_outputs_say_the_same_of_whether_numbers_can_be_relied_on(name: str,
         assert said in plain_text
         assert "Reliable numbers" not in plain_text
     reliable = next(gauge for gauge in gauges(report) if gauge.name == "gpuprof_reliable")
-    assert reliable.rows == [({}, known.kind == "ok")]
+    assert reliable.rows == [({"kind": known.kind}, known.kind == "ok")]

@@ -7,11 +7,11 @@ class NotingNvtx:
     def __init__(self, broken: bool = False) -> None:
         self.open: list[str] = []
         self.paths: list[str] = []
-        self.colors: dict[str, str] = {}
+        self.colors: dict[str, int] = {}
         """Of ranges that have one."""
         self.broken = broken
 
-    def push(self, name: str, color: str | None = None) -> None:
+    def push(self, name: str, color: int | None = None) -> None:
         if self.broken:
             raise RuntimeError("NVTX functions not installed")
         self.open.append(name)

@@ -155,11 +155,11 @@ def _draws_around(
         blocks=known.blocks,
         usual=usual,
         levels=levels,
-        slow=_moves_slowly(values),
+        slow=moves_slowly(values),
     )
 
 
-def _moves_slowly(values: Floats) -> bool:
+def moves_slowly(values: Floats) -> bool:
     """Whether the mean of each part of a run is close to that of the part before; not known below 100 steps."""
     if len(values) < LEVELS * MIN_LEVEL_STEPS:
         return False

@@ -56,7 +56,7 @@ def _with_probe(path: str, loop: Callable[..., None], arguments: tuple[Any, ...]
         return arguments
     probe = Probe(writer, places.dataset_of(arguments), cpu=time.process_time_ns)
     writer.words[slots.SEED] = arguments[places.base_seed]
-    regions = annotated_regions.Recording(probe.region)
+    regions = annotated_regions.Recording(lambda name, color: probe.region(name))
     fetchers = torch_private.WorkerFetchers(probe, lambda on: regions.begin() if on else regions.end())
     regions.begin()
     queue = torch_private.QueueOfWorker(arguments[places.data_queue], fetchers.end_of_batch)
