@@ -67,7 +67,7 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def limit(self) -> Resource | Literal["latency"] | None:
-        """:attr:`bound`, or ``latency`` below :data:`LATENCY_BELOW_RATIO` of both ceilings, if that can be told.
+        """:attr:`bound`, or ``latency`` below :data:`LATENCY_BELOW_RATIO` of both ceilings, if that is certain.
 
         Bytes by shapes are a lower bound and prove no latency: only measured ones do, or a call shorter than
         :data:`SHORT_CALL_US`. None: a ceiling is not known.
