@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightning_gpuprof.analyze import metrics
 from lightning_gpuprof.analyze.comparison.uncertainty import step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.capture.fence import logger_part
@@ -19,7 +20,8 @@ from lightning_gpuprof.model.journal import Notice
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import Run, compare_runs, load_run, report_of, write_reports
-from lightning_gpuprof.run_folder import find_journal, metrics_of
+from lightning_gpuprof.rules import engine
+from lightning_gpuprof.run_folder import basis, find_journal, metrics_of
 from lightning_gpuprof.sinks import brief
 from lightning_gpuprof.sinks.discovery import sinks
 from lightning_gpuprof.sinks.status_line import progress
@@ -27,9 +29,12 @@ from lightning_gpuprof.sinks.status_line import progress
 
 @dataclass(frozen=True, kw_only=True)
 class Logged:
-    """What the loggers were given."""
+    """What the loggers were given, and what it rests on."""
 
     metrics: Metrics
+    diagnosis: engine.Diagnosis
+    basis: tuple[object, ...]
+    """As of :func:`~lightning_gpuprof.run_folder.basis`."""
     to: str
     """Log folder of the first TensorBoard logger, or an empty string."""
 
@@ -72,8 +77,9 @@ def push_to_loggers(
     found = find_journal(folder)
     journal = read_journal(found)
     await_ranks(found, journal, ranks_wait_s)
-    metrics = metrics_of(journal, found, notices, in_training=True)
-    report = report_of(metrics)
+    measured = metrics_of(journal, found, notices, in_training=True)
+    diagnosis = engine.diagnose(measured)
+    report = report_of(measured, diagnosis)
     comparison: Comparison | None = None
     if baseline is not None and finished and any(loggers.panel(logger) for logger in trainer_loggers):
         with fence("baseline"), suppress(GpuProfError):
@@ -89,7 +95,7 @@ def push_to_loggers(
         folder=folder,
         comparison=comparison,
     )
-    return Logged(metrics=metrics, to=to)
+    return Logged(metrics=measured, diagnosis=diagnosis, basis=basis(journal, found, notices), to=to)
 
 
 def finish_run(
@@ -109,7 +115,8 @@ def finish_run(
         kinds: What to make; None: what the run is worth.
         baseline: An earlier run to compare with, or None; the comparison is written beside the report.
         notices: That did not reach the journal.
-        logged: What :func:`push_to_loggers` gave; None if there were no loggers.
+        logged: What :func:`push_to_loggers` gave, which the report has as well, unless something has changed since
+            that a rule may read; None if there were no loggers.
         journal: Of the run, where it has been read.
         ranks_wait_s: For other ranks, at most.
 
@@ -122,8 +129,10 @@ def finish_run(
     if logged is None:  # else they were awaited then
         await_ranks(found, journal, ranks_wait_s)
     with progress("making the report"):
-        before = logged.metrics if logged else None
-        report = report_of(metrics_of(journal, found, notices, before=before, in_training=True))
+        if logged is not None and logged.basis == basis(journal, found, notices):
+            report = report_of(metrics.with_end(logged.metrics, journal), logged.diagnosis)
+        else:
+            report = report_of(metrics_of(journal, found, notices, in_training=True))
     report.overhead["report_s"] = (time.perf_counter_ns() - begin_ns) / 1e9
     in_brief = kinds is None and brief.is_enough(report)
     kinds = _worth_making(report, kinds)

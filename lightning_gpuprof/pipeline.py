@@ -73,9 +73,14 @@ def report_in_training(directory: Path) -> Report:
     return report_of(metrics_of(read_journal(found), found, in_training=True))
 
 
-def report_of(metrics: Metrics) -> Report:
-    """Diagnose a run: the report of its metrics."""
-    diagnosis = engine.diagnose(metrics)
+def report_of(metrics: Metrics, diagnosis: engine.Diagnosis | None = None) -> Report:
+    """The report of a run's metrics.
+
+    Args:
+        metrics: Of the run.
+        diagnosis: What the rules said of it, where they have been asked.
+    """
+    diagnosis = diagnosis or engine.diagnose(metrics)
     target, cost = outlook(metrics, diagnosis), training_cost(metrics)
     return Report(
         **{name: getattr(metrics, name) for name in Measured.__struct_fields__},

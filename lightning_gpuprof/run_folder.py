@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from lightning_gpuprof.analyze import all_ranks, metrics
+from lightning_gpuprof.analyze import all_ranks, budget, metrics
 from lightning_gpuprof.analyze.journal import Journal
-from lightning_gpuprof.analyze.rank_summary import OtherRanks, other_ranks
+from lightning_gpuprof.analyze.rank_notices import notable
+from lightning_gpuprof.analyze.rank_summary import OtherRanks, other_ranks, others_in_folder, summary_path
 from lightning_gpuprof.errors import JournalError, TraceError
 from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics
@@ -50,7 +51,6 @@ def metrics_of(
     found: Path,
     notices: Sequence[Notice] = (),
     *,
-    before: Metrics | None = None,
     in_training: bool = False,
     others: OtherRanks | None = None,
 ) -> Metrics:
@@ -60,23 +60,44 @@ def metrics_of(
         journal: It.
         found: The file that it was read from.
         notices: That did not reach the journal.
-        before: The metrics of the same run when its steps were over.
         in_training: In the training process, where no journal of another rank is read.
         others: The other ranks, where they have been read.
-
-    Returns:
-        With the steps of ``before`` as they are, unless other ranks may have gone on.
     """
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
-    alone = journal.header.world_size == 1 and journal.standstill is None
-    if before is not None and alone:  # other ranks may have gone on
-        return metrics.with_end(before, journal, windows, notices)
-    if alone:
+    if journal.header.world_size == 1 and journal.standstill is None:
         return metrics.build(journal, windows, notices)
     if others is None:
         others = other_ranks(found, only_summaries=in_training)
     return all_ranks.build(journal, found, others, windows, notices)
+
+
+def basis(journal: Journal, found: Path, notices: Sequence[Notice] = ()) -> tuple[object, ...]:
+    """What a diagnosis rests on that the end of a run may still change: equal as long as nothing of it has changed.
+
+    Args:
+        journal: Of the run, whose steps are over.
+        found: The file that it was read from.
+        notices: That did not reach the journal.
+    """
+    beside = [_facts_path(found.parent, window) for window in journal.windows]
+    beside += [summary_path(other) for _, other in sorted(others_in_folder(found).items())]
+    return (
+        journal.footer and journal.footer.status,
+        notable(journal, notices),
+        journal.windows,
+        metrics.is_unaccounted(budget.wall(journal)),
+        [_version(path) for path in beside],
+    )
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Of a file that is replaced as a whole."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def window_of_ranks(folder: Path) -> RanksComparison | None:
@@ -107,6 +128,10 @@ def window_of_ranks(folder: Path) -> RanksComparison | None:
     return None
 
 
+def _facts_path(directory: Path, window: WindowRecord) -> Path:
+    return directory / window.file.replace(TRACE_ENDING, ".facts.json")
+
+
 def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFacts:
     """The facts that the analysis left beside the trace, completed by what the run itself knows of the window."""
     facts = WindowFacts(start_step=window.start_step, stop_step=window.stop_step, file=window.file)
@@ -115,9 +140,8 @@ def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFact
         # A journal is data: it must not name files outside of its folder.
         problem = problem or f"the trace has a name that none of ours has (*{TRACE_ENDING})"
     elif window.file:
-        beside = directory / window.file.replace(TRACE_ENDING, ".facts.json")
         try:
-            facts = msgspec.json.decode(beside.read_bytes(), type=WindowFacts)
+            facts = msgspec.json.decode(_facts_path(directory, window).read_bytes(), type=WindowFacts)
             if on_gpu and not facts.problem and not facts.devices:
                 problem = problem or "no GPU work in the trace: CUPTI may be in use or not permitted (gpuprof doctor)"
         except FileNotFoundError:

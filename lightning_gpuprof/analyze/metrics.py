@@ -103,8 +103,11 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         run_delay_samples=len(sampled) if run_delay is not None else 0,
     )
     crowd = signals.caveats(cpu, host, journal.header.world_size)
+    wall = budget.wall(journal)
     metrics = Metrics(
-        **_account(journal, windows, summary, chosen, notable(journal, notices), crowd),
+        **_account(journal, wall, chosen),
+        validity=_validity(journal, wall, summary, chosen, notable(journal, notices), crowd),
+        windows=with_inflation(windows, journal, chosen.steady, _own_ns(journal)),
         sources=journal.sources,
         steps=summary,
         phases=budget.phase_rows(
@@ -158,56 +161,37 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     return with_derived(metrics)
 
 
-def with_end(
-    metrics: Metrics, journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[Notice] = ()
-) -> Metrics:
-    """The metrics of a run that has come to its end since: its steps are not computed again.
+def with_end(metrics: Metrics, journal: Journal) -> Metrics:
+    """The metrics of a run that has come to its end since: only the time outside of its steps is computed again.
 
     Args:
         metrics: Built when the steps were over and no samples were taken any more.
         journal: As it is now.
-        windows: Facts of its windows, some of which may not have been there before.
-        notices: Notices that did not reach the journal.
 
     Returns:
         Shares what is not computed again with ``metrics``.
     """
     chosen = steady.select(journal.steps, journal.phases, compilation.compiled_steps(journal))
-    crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)
-    noted = notable(journal, notices)
-    ended = msgspec.structs.replace(metrics, **_account(journal, windows, metrics.steps, chosen, noted, crowd))
-    return with_derived(ended)
+    return msgspec.structs.replace(metrics, **_account(journal, budget.wall(journal), chosen))
 
 
 class _Account(TypedDict):
     """What the end of a run still changes."""
 
     run: dict[str, Value]
-    validity: Validity
     status: str
     wall: Wall
     callbacks: tuple[CallbackRow, ...]
-    windows: tuple[WindowFacts, ...]
     overhead: dict[str, float | None]
     ledger: tuple[LedgerRow, ...]
 
 
-def _account(
-    journal: Journal,
-    windows: Sequence[WindowFacts],
-    facts: Steps,
-    chosen: Selection,
-    notices: Sequence[Notice],
-    crowd: Sequence[str],
-) -> _Account:
-    wall = budget.wall(journal)
+def _account(journal: Journal, wall: Wall, chosen: Selection) -> _Account:
     return {
         "run": _run(journal),
-        "validity": _validity(journal, wall, facts, chosen, notices, crowd),
         "status": journal.footer.status if journal.footer else "unfinished",
         "wall": wall,
         "callbacks": budget.callback_rows(journal, wall.total_s),
-        "windows": with_inflation(windows, journal, chosen.steady, _own_ns(journal)),
         "overhead": _overhead(journal, chosen.steady),
         "ledger": ledger(journal),
     }
@@ -236,6 +220,11 @@ def _run(journal: Journal) -> dict[str, Value]:
     }
 
 
+def is_unaccounted(wall: Wall) -> bool:
+    """Whether so much of the wall time is in no part that the numbers cannot be relied on."""
+    return abs(wall.parts["unexplained"]) > max(MAX_UNEXPLAINED_RATIO * wall.total_s, MIN_UNEXPLAINED_S)
+
+
 def _validity(
     journal: Journal,
     wall: Wall,
@@ -244,13 +233,13 @@ def _validity(
     notices: Sequence[Notice],
     crowd: Sequence[str],
 ) -> Validity:
-    unexplained_s = wall.parts["unexplained"]
     against: list[str] = []
     if facts.steady_count < MIN_STEADY_STEPS:
         few = f"{facts.steady_count} of the {MIN_STEADY_STEPS} steady steps that reliable numbers need"
         against.append(f"{few}: run at least {MIN_STEADY_STEPS + 10} steps")
-    if abs(unexplained_s) > max(MAX_UNEXPLAINED_RATIO * wall.total_s, MIN_UNEXPLAINED_S):
-        against.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are unaccounted for: a part was not recorded")
+    if is_unaccounted(wall):
+        left = f"{wall.parts['unexplained']:.3g} s of {wall.total_s:.3g} s"
+        against.append(f"{left} are unaccounted for: a part was not recorded")
     against += (f"{notice.part}: {notice.message}" for notice in notices if notice.part in VITAL_PARTS)
     caveats = list(against)  # what says why it is not valid comes first
     if journal.footer is None:
