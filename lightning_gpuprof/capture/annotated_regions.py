@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from lightning_gpuprof.capture.step_clock import Context
+from lightning_gpuprof.errors import ArgumentError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -106,12 +107,17 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
         name: What reports call it; anything else than a text becomes one, and one without letters ``unnamed``.
         color: ``"green"`` or ``"#rrggbb"``, for Nsight: needs ``lightning-gpuprof[nvtx]``, as torch's NVTX ranges have
             no colour. An unknown one is ignored.
+
+    Raises:
+        ArgumentError: The name is a function, as where ``@annotate`` has no parentheses.
     """
 
     __slots__ = ("_color", "_name", "_open")
 
     def __init__(self, name: str, color: str | None = None) -> None:
-        # No error: a name that is made up in the middle of a run must not end it.
+        if callable(name):  # ``@annotate`` alone would put the region in the place of the function
+            raise ArgumentError("name", getattr(name, "__name__", name), "be a text", 'Write @annotate("loss").')
+        # No other error: a name that is made up in the middle of a run must not end it.
         self._name = str(name).strip() or UNNAMED
         self._color = color
         self._open: list[Context | None] = []

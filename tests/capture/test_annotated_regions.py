@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from lightning_gpuprof import annotate
 from lightning_gpuprof.capture.annotated_regions import Recording
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, ClosedStep, Context, StepClock
+from lightning_gpuprof.errors import ArgumentError
 
 
 class FakeTime:
@@ -353,3 +354,11 @@ def test_a_name_that_is_made_up_in_a_run_never_ends_it(name: str, shown: str) ->
         pass
     recording.end()
     assert asked == [shown]
+
+
+def test_without_parentheses_the_function_is_not_lost_without_a_word() -> None:
+    def loss() -> float:
+        return 0.5
+
+    with pytest.raises(ArgumentError, match=r"name must be a text, got 'loss'\. Write @annotate\(\"loss\"\)\."):
+        annotate(loss)  # type: ignore[arg-type]
