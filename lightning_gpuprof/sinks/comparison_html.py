@@ -8,7 +8,7 @@ from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.comparison_answer import run_names
 from lightning_gpuprof.sinks.files import write_whole
-from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, page, section, table_html
+from lightning_gpuprof.sinks.html_page import absent, bdi, folded, glossary, headed, listed, page, section, table_html
 from lightning_gpuprof.sinks.views.compared import compared
 from lightning_gpuprof.sinks.views.first import diff_html
 
@@ -90,18 +90,16 @@ def _judged(comparison: Comparison) -> str:
     limit = numbers.exact_percent(comparison.threshold_ratio)
     training, wall = comparison.training, comparison.wall
     named = comparison_tables.training_name(training).capitalize()
-    return (
-        '<section id="judged">\n<h2>How it was judged</h2>\n'
+    return headed(
+        "judged",
+        "How it was judged",
         f"<p>By {bdi(judged)}; a change below {escape(limit)} is noise.</p>\n"
         f"<p>{escape(named)}: {bdi(comparison_tables.judgement(training))}</p>\n"
         f"<p>{escape(wall.measure.capitalize())}: {bdi(comparison_tables.judgement(wall))}</p>\n"
         f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
-        + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else "")
-        + "</section>\n"
+        + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else ""),
     )
 
 
 def _notes(comparison: Comparison) -> str:
-    said = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in comparison.notes)
-    shown = f"<ul>\n{said}</ul>\n" if said else '<p class="absent">Nothing else.</p>\n'
-    return f'<section id="notes">\n<h2>Notes</h2>\n{shown}</section>\n'
+    return headed("notes", "Notes", listed(map(plain.sentence, comparison.notes)) or absent("Nothing else."))
