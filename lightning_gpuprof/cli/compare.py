@@ -13,6 +13,7 @@ from lightning_gpuprof.cli.command import Command, names
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLD_RATIO, Outcome
 from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
+from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 
 EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed": 1, "not comparable": 2}
@@ -96,7 +97,7 @@ def _run(options: Namespace) -> int:
     if options.json:
         from lightning_gpuprof.sinks import json_report
 
-        sys.stdout.write(json_report.encode_comparison(comparison).decode())
+        sys.stdout.write(json_report.encode(comparison).decode())
     else:
         from lightning_gpuprof.sinks.comparison_text import print_comparison  # as below: nobody else waits for it
 
@@ -104,12 +105,12 @@ def _run(options: Namespace) -> int:
     if options.junit is not None:
         from lightning_gpuprof.sinks import comparison_junit
 
-        comparison_junit.write_junit(comparison, options.junit, only=options.metric)
+        write_whole(options.junit, comparison_junit.render_junit(comparison, only=options.metric))
         _print_written("JUnit", options.junit)
     if options.html is not None:
         from lightning_gpuprof.sinks import comparison_html
 
-        comparison_html.write(comparison, options.html)
+        write_whole(options.html, comparison_html.render_html(comparison).encode())
         _print_written("HTML", options.html)
     return EXIT_CODES[comparison.outcome]
 

@@ -1,13 +1,11 @@
 """A comparison as one HTML page that opens from disk without a network."""
 
 from html import escape
-from pathlib import Path
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.comparison_answer import run_names
-from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.html_page import absent, bdi, folded, glossary, headed, listed, page, section, table_html
 from lightning_gpuprof.sinks.views.compared import compared
 from lightning_gpuprof.sinks.views.first import diff_html
@@ -26,19 +24,6 @@ _TERMS = (
     ("kept", "found in both runs"),
     ("not judged", "the rule could not be evaluated on the other run"),
 )
-
-
-def write(comparison: Comparison, target: Path) -> None:
-    """Write the page whole or not at all.
-
-    Args:
-        comparison: The comparison.
-        target: The file.
-
-    Raises:
-        ReportError: The file cannot be written.
-    """
-    write_whole(target, render_html(comparison).encode())
 
 
 def render_html(comparison: Comparison) -> str:
