@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import IO
 
+import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
@@ -31,11 +32,10 @@ def print_screen(job: JobRanks, file: IO[str] | None = None) -> None:
     print_to(file, _Screen(job))
 
 
-class _Screen:
+class _Screen(msgspec.Struct, frozen=True):
     """The screen; where it would be too long, with fewer sentences under the table."""
 
-    def __init__(self, job: JobRanks) -> None:
-        self.job = job
+    job: JobRanks
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         sentences = _sentences(self.job)

@@ -113,12 +113,11 @@ def _verdict(report: Report) -> list[RenderableType]:
     return lines
 
 
-class _WallLine:
+class _WallLine(msgspec.Struct, frozen=True):
     """The parts of the wall time, largest first, each with its bar and percent; a part is never broken in two."""
 
-    def __init__(self, shares: Sequence[tuple[str, float, float]], stage: Stage) -> None:
-        self.shares = shares
-        self.stage = stage
+    shares: Sequence[tuple[str, float, float]]
+    stage: Stage
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         line = Text(no_wrap=True)
