@@ -16,11 +16,7 @@ _WORD = re.compile(r"[\w.:@%+,/-]+")
 
 
 def script(shell: str) -> str:
-    """A script for one of shtab's shells.
-
-    Args:
-        shell: Such as ``bash``.
-    """
+    """A script for one of shtab's shells, such as ``bash``."""
     parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for entry in ENTRIES:

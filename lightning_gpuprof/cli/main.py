@@ -73,14 +73,7 @@ def _add_debug(parser: ArgumentParser, *, default: bool | str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: Words after ``gpuprof``; None takes those of the process.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command in some words, or in those of the process; the exit code."""
     if argv is None:  # the process ends with the command, and its memory too: a fifth of the time of most
         gc.disable()
         atexit.register(gc.freeze)

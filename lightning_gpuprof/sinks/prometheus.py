@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 def encode(report: Report) -> bytes:
     """A report in Prometheus' text format: gauges, with times of the run in seconds.
 
-    Args:
-        report: The report.
-
     Returns:
         UTF-8. What was not measured has no line.
 

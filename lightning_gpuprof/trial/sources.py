@@ -169,9 +169,6 @@ class ReplaySource(Source):
     """One batch again and again: what a perfect loader would give.
 
     Containers are made again for each step; tensors are the same until a step has changed one in place.
-
-    Args:
-        first: The batch, as a source gave it.
     """
 
     def __init__(self, first: tuple[Any, int, int]) -> None:
