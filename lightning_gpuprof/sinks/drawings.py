@@ -307,16 +307,15 @@ def _label(y: float, text: str) -> str:
 
 
 def _svg(height: float, shapes: Iterable[str], marks: Iterable[str], left: float = _LEFT) -> str:
-    return stretched(WIDTH, height, "".join(shapes), "".join(marks), left=left)
+    return stretched(height, "".join(shapes), "".join(marks), left=left)
 
 
-def stretched(width: float, height: float, shapes: str, marks: str, *, left: float = 0.0, kind: str = "") -> str:
+def stretched(height: float, shapes: str, marks: str, *, left: float = 0.0, kind: str = "") -> str:
     """A picture as wide as there is room.
 
     Args:
-        width: Units of the shapes.
         height: Pixels.
-        shapes: Are stretched.
+        shapes: Are stretched, from :data:`WIDTH` units.
         marks: Letters and marks, which are not; they stand at percents of the width.
         left: Pixels before the plot.
         kind: A further class.
@@ -326,6 +325,6 @@ def stretched(width: float, height: float, shapes: str, marks: str, *, left: flo
     """
     return (
         f'<svg class="drawn{kind and f" {kind}"}" style="--left:{left:.0f}px;height:{height:.0f}px" aria-hidden="true">'
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" preserveAspectRatio="none" width="100%" height="{height:.0f}">'
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" preserveAspectRatio="none" width="100%" height="{height:.0f}">'
         f"{shapes}</svg>{marks}</svg>\n"
     )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage, words_of
 from lightning_gpuprof.model.report import Report
@@ -33,7 +33,16 @@ from lightning_gpuprof.sinks.first_screen import reliability
 from lightning_gpuprof.sinks.line_tables import timed_note, timed_tables
 from lightning_gpuprof.sinks.terminal_screen import reliability_line
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
-from lightning_gpuprof.sinks.terminal_text import bullet, command, grid, indented, labelled, sentence_text, title
+from lightning_gpuprof.sinks.terminal_text import (
+    SEVERITY_STYLES,
+    bullet,
+    command,
+    grid,
+    indented,
+    labelled,
+    sentence_text,
+    title,
+)
 from lightning_gpuprof.sinks.window_tables.ranks import all_tables
 
 TOP_ROWS = 8
@@ -43,8 +52,6 @@ WHOLE_FINDINGS = 5
 """Findings with evidence and advice; of the others, and of those that explain the same time again, a line each."""
 SMALL_PART_RATIO = 0.005
 """Parts of the wall time below this share stand together."""
-
-_SEVERITY_STYLES: dict[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] | None = None) -> RenderableType:
@@ -267,7 +274,7 @@ def _findings(report: Report) -> list[RenderableType]:
 
 def _head(number: int, finding: Finding) -> Text:
     head = Text.assemble(
-        f"{number}. ", (finding.severity, _SEVERITY_STYLES[finding.severity]), " ", (plain.name(finding.rule), "bold")
+        f"{number}. ", (finding.severity, SEVERITY_STYLES[finding.severity]), " ", (plain.name(finding.rule), "bold")
     )
     if finding.subject:
         head.append(f" · {plain.name(finding.subject)}")

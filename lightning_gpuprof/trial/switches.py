@@ -258,18 +258,6 @@ def _nothing_around(trainer: Any) -> tuple[Switch, ...]:
     )
 
 
-def _set_threshold(values: int | tuple[int, ...]) -> None:
-    gc.set_threshold(*(values if isinstance(values, tuple) else (values,)))
-
-
-def _set_collector(on: bool) -> None:
-    (gc.enable if on else gc.disable)()
-
-
-def _set_frozen(on: bool) -> None:
-    (gc.freeze if on else gc.unfreeze)()
-
-
 _SETTERS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "torch.set_float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "torch.set_num_threads": (torch.get_num_threads, torch.set_num_threads),
@@ -282,13 +270,16 @@ _SETTERS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         torch.backends.cuda.mem_efficient_sdp_enabled,
         torch.backends.cuda.enable_mem_efficient_sdp,
     ),
-    "gc.set_threshold": (gc.get_threshold, _set_threshold),
+    "gc.set_threshold": (
+        gc.get_threshold,
+        lambda values: gc.set_threshold(*values) if isinstance(values, tuple) else gc.set_threshold(values),
+    ),
 }
 """Calls with arguments: how the value is read, and how it is set."""
 
 _TOGGLES: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any], bool]] = {
-    "gc.freeze": (lambda: gc.get_freeze_count() > 0, _set_frozen, True),
-    "gc.disable": (gc.isenabled, _set_collector, False),
+    "gc.freeze": (lambda: gc.get_freeze_count() > 0, lambda on: (gc.freeze if on else gc.unfreeze)(), True),
+    "gc.disable": (gc.isenabled, lambda on: (gc.enable if on else gc.disable)(), False),
 }
 """Calls without arguments: how the state is read, how it is set, and what the call sets."""
 
