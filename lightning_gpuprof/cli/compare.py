@@ -58,33 +58,26 @@ def _groups(given: Sequence[str]) -> tuple[FixedGroup, ...]:
     return tuple(group for group in FIXED_GROUPS if group in given)
 
 
-def parse_share(argument: str, text: str) -> float:
-    """A share from ``5%``, ``5 %`` or ``0.05``.
-
-    Args:
-        argument: Name of the argument as the user writes it.
-        text: What was given.
-
-    Returns:
-        From 0 to below 1: 0.05 for each of them.
+def parse_share(text: str) -> float:
+    """The share of ``--threshold``: 0.05 from ``5%``, ``5 %`` or ``0.05``.
 
     Raises:
         ArgumentError: It is no number, below 0, or 1 or more.
     """
-    number, percent = str(text).strip(), str(text).strip().endswith("%")
+    number, percent = text.strip(), text.strip().endswith("%")
     try:
         value = float(number.removesuffix("%")) / (100 if percent else 1)
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
-        raise ArgumentError(argument, text, "be a share from 0% to below 100%, as 5% or 0.05")
+        raise ArgumentError("--threshold", text, "be a share from 0% to below 100%, as 5% or 0.05")
     return value
 
 
 def _run(options: Namespace) -> int:
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
-    allow, threshold_ratio = _groups(options.allow), parse_share("--threshold", options.threshold)  # before all reading
+    allow, threshold_ratio = _groups(options.allow), parse_share(options.threshold)  # before all reading
     comparison = pipeline.compare_runs(
         source.load_run(options.before),
         source.load_run(options.after),
