@@ -8,8 +8,7 @@ from argparse import ArgumentParser, Namespace
 import shtab
 
 from lightning_gpuprof.cli.command import Command, print_json
-from lightning_gpuprof.cli.entries import ENTRIES
-from lightning_gpuprof.cli.main import make_parser
+from lightning_gpuprof.cli.main import ENTRIES, make_parser
 
 _WORD = re.compile(r"[\w.:@%+,/-]+")
 """What a shell takes for one word as it stands; ids of rules may be other people's."""
