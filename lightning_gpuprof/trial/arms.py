@@ -15,6 +15,7 @@ from lightning_gpuprof.model.trial import Arm, NotTried
 from lightning_gpuprof.trial.at_start import TRAINER_ARGUMENTS
 
 NEEDS_A_HUMAN = "your code has to change"
+LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 
 _CALLS: Mapping[str, tuple[str, ...]] = {
     "DataLoader": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"),

@@ -20,10 +20,9 @@ from torch.utils._pytree import tree_map_only
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.trial import Arm
-from lightning_gpuprof.trial.arms import rarer_hook
+from lightning_gpuprof.trial.arms import LOGGER_DOES_NOT_RUN, NEEDS_A_HUMAN, rarer_hook
 from lightning_gpuprof.trial.harmless import do_nothing, lightning_package
 
-_LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 _NO_VALIDATION = "validation is not run in a trial: its time is outside the steps"
 
 
@@ -167,7 +166,7 @@ def _call_switches(change: Change, trainer: Any) -> list[Switch]:
     if change.call.endswith("Strategy"):
         raise TrialError(f"{change.call} is made before the training: compare two runs")
     if "." in change.call:
-        raise TrialError("your code has to change")
+        raise TrialError(NEEDS_A_HUMAN)
     named = [one for one in trainer.callbacks if type(one).__name__ == change.call]
     if not named:
         raise TrialError(f"there is no {change.call} in this training")
@@ -188,7 +187,7 @@ def _trainer_switches(trainer: Any, name: str, value: Any) -> tuple[Switch, ...]
 
 def _trainer_switch(trainer: Any, name: str, value: Any) -> Switch:
     if name in ("log_every_n_steps", "logger") and any(type(one).__name__ == "DummyLogger" for one in trainer.loggers):
-        raise TrialError(_LOGGER_DOES_NOT_RUN)
+        raise TrialError(LOGGER_DOES_NOT_RUN)
     if name in ("log_every_n_steps", "gradient_clip_val", "gradient_clip_algorithm"):
         return _attribute(trainer, name, value)
     if name == "benchmark":
@@ -307,7 +306,7 @@ def _removal_switches(line: str, trainer: Any) -> list[Switch]:
     if any(type(one).__name__ == name for one in trainer.loggers):
         return [_attribute(trainer, "loggers", [one for one in trainer.loggers if type(one).__name__ != name])]
     if any(vars(one).get("in_place_of") == name for one in trainer.loggers):
-        raise TrialError(_LOGGER_DOES_NOT_RUN)
+        raise TrialError(LOGGER_DOES_NOT_RUN)
     if name in _REPEATED:
         return [_attribute(*_REPEATED[name], do_nothing)]
     if _PROCESS_LINE.match(line):
@@ -334,7 +333,7 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
     try:
         [statement] = ast.parse(text).body
     except (SyntaxError, ValueError):
-        raise TrialError("your code has to change") from None
+        raise TrialError(NEEDS_A_HUMAN) from None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target, value = ast.unparse(statement.targets[0]), statement.value
         if target.startswith("torch.backends.") and isinstance(value, ast.Constant):
@@ -356,7 +355,7 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
             return [_setting(read, write, values[0] if len(values) == 1 else tuple(values))]
         if name in _TOGGLES:
             return [_setting(*_TOGGLES[name])]
-    raise TrialError("your code has to change")
+    raise TrialError(NEEDS_A_HUMAN)
 
 
 def _keywords(call: ast.Call) -> dict[str, Any]:
