@@ -1,7 +1,6 @@
 """The ranks of a job on the terminal, in at most 25 lines of 80 columns: the answer first, then the five worst."""
 
 from collections import Counter
-from typing import IO
 
 import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -22,14 +21,9 @@ _NOISE_RATIO = 0.001
 """Of the step: less than that is no difference between ranks. Heuristic."""
 
 
-def print_screen(job: JobRanks, file: IO[str] | None = None) -> None:
-    """Print it.
-
-    Args:
-        job: The ranks.
-        file: The stream; None is standard output.
-    """
-    print_to(file, _Screen(job))
+def print_screen(job: JobRanks) -> None:
+    """Print it on standard output."""
+    print_to(None, _Screen(job))
 
 
 class _Screen(msgspec.Struct, frozen=True):

@@ -209,7 +209,8 @@ def _devices(report: Report) -> list[RenderableType]:
     return lines
 
 
-def _values_line(label: str, values: Mapping[str, float | None]) -> RenderableType:
+def _overhead(values: Mapping[str, float | None]) -> RenderableType:
+    label = "cost of the profiler"
     known = [
         f"{plain.name(numbers.label(field))} {numbers.quantity(field, value)}"
         for field, value in values.items()
@@ -311,7 +312,7 @@ def _rest(report: Report) -> list[RenderableType]:
     lines: list[RenderableType] = [Text("")]
     if report.not_evaluated:
         lines.append(labelled("not evaluated:", wording.not_evaluated(report.not_evaluated)))
-    lines.append(_values_line("cost of the profiler", report.overhead))
+    lines.append(_overhead(report.overhead))
     return lines
 
 
