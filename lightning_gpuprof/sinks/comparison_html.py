@@ -43,7 +43,7 @@ def render_html(comparison: Comparison) -> str:
         _conditions(comparison),
         _code(comparison),
         _judged(comparison),
-        _notes(comparison),
+        headed("notes", "Notes", listed(map(plain.sentence, comparison.notes)) or absent("Nothing else.")),
         glossary(_TERMS),
         "</main>\n",
     ]
@@ -84,7 +84,3 @@ def _judged(comparison: Comparison) -> str:
         f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
         + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else ""),
     )
-
-
-def _notes(comparison: Comparison) -> str:
-    return headed("notes", "Notes", listed(map(plain.sentence, comparison.notes)) or absent("Nothing else."))

@@ -67,7 +67,7 @@ def detail_tables(report: Report) -> tuple[Table, ...]:
 def check_table(report: Report) -> Table:
     """The checklist: every box with what ticks it, or what is missing."""
     return Table.of(
-        f"Checklist{_count(report)}",
+        f"Checklist: {_ticked(report)}" if report.method is not None else "Checklist",
         _checks(report),
         Column("level", lambda check: check.group),
         Column("box", lambda check: check.text),
@@ -139,7 +139,3 @@ def _checks(report: Report) -> tuple[Check, ...]:
 def _ticked(report: Report) -> str:
     asked = [check for check in _checks(report) if check.state != "not applicable"]
     return f"{sum(check.state == 'yes' for check in asked)} of {len(asked)} checks passed"
-
-
-def _count(report: Report) -> str:
-    return f": {_ticked(report)}" if report.method is not None else ""

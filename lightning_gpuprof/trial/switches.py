@@ -154,7 +154,7 @@ def _call_switches(change: Change, trainer: Any) -> list[Switch]:
         other = sorted(set(change.arguments) - {"fused", "foreach"})
         if other:
             raise TrialError(f"{change.call}({other[0]}=...) needs another optimizer: compare two runs")
-        optimizers = _optimizers(trainer)
+        optimizers = [getattr(one, "_optimizer", one) for one in trainer.strategy.optimizers]
         for name in change.arguments:
             if lacking := [one for one in optimizers if any(name not in group for group in one.param_groups)]:
                 raise TrialError(f"{type(lacking[0]).__name__} has no {name}")
@@ -215,10 +215,6 @@ def _precision(trainer: Any, value: str) -> Any:
     if value in ("32", "32-true"):
         return plugins.Precision()
     raise TrialError(f"precision={value!r} converts the weights: compare two runs")
-
-
-def _optimizers(trainer: Any) -> list[torch.optim.Optimizer]:
-    return [getattr(one, "_optimizer", one) for one in trainer.strategy.optimizers]
 
 
 def _without_bar(trainer: Any) -> tuple[Switch, ...]:
@@ -342,7 +338,8 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
             return [_setting(partial(getattr, flags, name), partial(setattr, flags, name), value.value)]
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
         if called == "torch.compile" and isinstance(value, ast.Call):
-            return [_compiled(trainer.lightning_module, _keywords(value))]
+            options = {one.arg: ast.literal_eval(one.value) for one in value.keywords if one.arg}
+            return [_compiled(trainer.lightning_module, options)]
     if (found := _CHANNELS_LAST.fullmatch(text)) is not None:
         if found[1] == "x":
             return [_channels_last_batch(trainer.strategy)]
@@ -356,10 +353,6 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
         if name in _TOGGLES:
             return [_setting(*_TOGGLES[name])]
     raise TrialError(NEEDS_A_HUMAN)
-
-
-def _keywords(call: ast.Call) -> dict[str, Any]:
-    return {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
 
 
 def _value(node: ast.expr) -> Any:
