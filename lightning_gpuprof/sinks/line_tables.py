@@ -13,18 +13,18 @@ TOP = 30
 _CODE_CELLS = 60
 
 
-def timed_tables(functions: Sequence[FunctionTimes], sampled: Sequence[LineRow] = ()) -> list[Table]:
+def timed_tables(functions: Sequence[FunctionTimes], sampled: Sequence[LineRow] = (), limit: int = TOP) -> list[Table]:
     """A table for each function: hits, time, per hit, share, content, as line_profiler has them.
 
     Args:
         functions: Those that were timed.
         sampled: What this profiler says of the run's lines.
+        limit: Most rows of each: those with most time, in the order of the code.
 
     Returns:
-        In the order of the functions, of each the lines with most time in the order of the code. Times in ms, per hit
-        in µs; what was not measured has no column.
+        In the order of the functions. Times in ms, per hit in µs; what was not measured has no column.
     """
-    return [_table(one, _shares(one, sampled)) for one in functions]
+    return [_table(one, _shares(one, sampled), limit) for one in functions]
 
 
 def timed_note(report: Report) -> str:
@@ -54,9 +54,9 @@ def _path(file: str) -> tuple[str, ...]:
     return tuple(part for part in PurePath(file).parts if part != "..")
 
 
-def _table(function: FunctionTimes, shares: Mapping[int, float]) -> Table:
+def _table(function: FunctionTimes, shares: Mapping[int, float], limit: int) -> Table:
     total, file = function.total_s, PurePath(function.file).name
-    most = sorted(function.lines, key=lambda line: -line.total_s)[:TOP]
+    most = sorted(function.lines, key=lambda line: -line.total_s)[:limit]
     largest = max((line.total_s for line in most), default=0.0)
     shown = sorted(most, key=lambda line: line.line)
     columns: list[Column[TimedLine]] = [
