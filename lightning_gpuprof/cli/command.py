@@ -92,11 +92,7 @@ class Command(NamedTuple):
     """Names of arguments -> what they can be, for a shell that completes words; else choices, and files, are."""
 
     def describe(self, parser: ArgumentParser) -> ArgumentParser:
-        """Give a parser the command's words and arguments.
-
-        Returns:
-            The same.
-        """
+        """The same parser with the command's words and arguments."""
         parser.description = self.description
         parser.epilog = "\n".join(["examples:", *(f"  {example}" for example in self.examples)])
         self.add_arguments(parser)

@@ -13,6 +13,7 @@ from lightning_gpuprof.cli.command import Command, names
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLD_RATIO, Outcome
 from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
+from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 
 EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed": 1, "not comparable": 2}
@@ -57,33 +58,26 @@ def _groups(given: Sequence[str]) -> tuple[FixedGroup, ...]:
     return tuple(group for group in FIXED_GROUPS if group in given)
 
 
-def parse_share(argument: str, text: str) -> float:
-    """A share from ``5%``, ``5 %`` or ``0.05``.
-
-    Args:
-        argument: Name of the argument as the user writes it.
-        text: What was given.
-
-    Returns:
-        From 0 to below 1: 0.05 for each of them.
+def parse_share(text: str) -> float:
+    """The share of ``--threshold``: 0.05 from ``5%``, ``5 %`` or ``0.05``.
 
     Raises:
         ArgumentError: It is no number, below 0, or 1 or more.
     """
-    number, percent = str(text).strip(), str(text).strip().endswith("%")
+    number, percent = text.strip(), text.strip().endswith("%")
     try:
         value = float(number.removesuffix("%")) / (100 if percent else 1)
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
-        raise ArgumentError(argument, text, "be a share from 0% to below 100%, as 5% or 0.05")
+        raise ArgumentError("--threshold", text, "be a share from 0% to below 100%, as 5% or 0.05")
     return value
 
 
 def _run(options: Namespace) -> int:
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
-    allow, threshold_ratio = _groups(options.allow), parse_share("--threshold", options.threshold)  # before all reading
+    allow, threshold_ratio = _groups(options.allow), parse_share(options.threshold)  # before all reading
     comparison = pipeline.compare_runs(
         source.load_run(options.before),
         source.load_run(options.after),
@@ -96,7 +90,7 @@ def _run(options: Namespace) -> int:
     if options.json:
         from lightning_gpuprof.sinks import json_report
 
-        sys.stdout.write(json_report.encode_comparison(comparison).decode())
+        sys.stdout.write(json_report.encode(comparison).decode())
     else:
         from lightning_gpuprof.sinks.comparison_text import print_comparison  # as below: nobody else waits for it
 
@@ -104,12 +98,12 @@ def _run(options: Namespace) -> int:
     if options.junit is not None:
         from lightning_gpuprof.sinks import comparison_junit
 
-        comparison_junit.write_junit(comparison, options.junit, only=options.metric)
+        write_whole(options.junit, comparison_junit.render_junit(comparison, only=options.metric))
         _print_written("JUnit", options.junit)
     if options.html is not None:
         from lightning_gpuprof.sinks import comparison_html
 
-        comparison_html.write(comparison, options.html)
+        write_whole(options.html, comparison_html.render_html(comparison).encode())
         _print_written("HTML", options.html)
     return EXIT_CODES[comparison.outcome]
 

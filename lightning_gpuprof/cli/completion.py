@@ -8,19 +8,14 @@ from argparse import ArgumentParser, Namespace
 import shtab
 
 from lightning_gpuprof.cli.command import Command, print_json
-from lightning_gpuprof.cli.entries import ENTRIES
-from lightning_gpuprof.cli.main import make_parser
+from lightning_gpuprof.cli.main import ENTRIES, make_parser
 
 _WORD = re.compile(r"[\w.:@%+,/-]+")
 """What a shell takes for one word as it stands; ids of rules may be other people's."""
 
 
 def script(shell: str) -> str:
-    """A script for one of shtab's shells.
-
-    Args:
-        shell: Such as ``bash``.
-    """
+    """A script for one of shtab's shells, such as ``bash``."""
     parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for entry in ENTRIES:

@@ -166,11 +166,7 @@ def _torch(installed: Installed, gpus: MachineGpus | None) -> list[Check]:
 
 
 def cupti(recorded_kernels: Callable[[], int]) -> Check:
-    """Whether kernels can be traced, by trying it.
-
-    Args:
-        recorded_kernels: Runs some under ``torch.profiler``, and says how many that recorded.
-    """
+    """Whether kernels can be traced, by trying it: the function runs some under ``torch.profiler`` and counts them."""
     try:
         if recorded_kernels():
             return ok("CUPTI", "kernels and copies can be traced")

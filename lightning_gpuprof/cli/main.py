@@ -1,16 +1,24 @@
 """The ``gpuprof`` command: errors are printed here, once, and become an exit code."""
 
+from __future__ import annotations
+
 import atexit
 import gc
+import importlib
+import keyword
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli.command import CommandParser, HelpFormatter
-from lightning_gpuprof.cli.entries import ENTRIES
 from lightning_gpuprof.errors import GpuProfError, redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lightning_gpuprof.cli.command import Command
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -48,6 +56,37 @@ environment:
 """
 
 
+class Entry(NamedTuple):
+    """A command in the list of all; it is imported when it runs, so that no other has to wait for it."""
+
+    name: str
+    summary: str
+    takes_program: bool = False
+    """Whether the words after ``--`` are another program's; its ``run`` gets them as ``program``."""
+
+    def load(self) -> Command:
+        """Import it."""
+        module = self.name.replace("-", "_") + ("_" if keyword.iskeyword(self.name) else "")
+        found: Command = importlib.import_module(f"lightning_gpuprof.cli.{module}").COMMAND
+        return found
+
+
+ENTRIES = (
+    Entry(name="report", summary="rebuild a run's report from its folder"),
+    Entry(name="compare", summary="compare a later run with an earlier one (exit code 1: slower)"),
+    Entry(name="export", summary="a run's steps, samples and findings as CSV or Parquet tables"),
+    Entry(name="explain", summary="what a rule's finding means, how it is measured and what to do"),
+    Entry(name="doctor", summary="what can be measured on this machine, and what is missing"),
+    Entry(name="trace", summary="analyse any torch.profiler trace"),
+    Entry(name="nsys-cmd", summary="the command that records the same windows with Nsight Systems or Compute"),
+    Entry(name="ranks", summary="which rank of a job fails, hangs or is late, also while it runs"),
+    Entry(name="merge", summary="join the folders of hosts without a shared file system"),
+    Entry(name="trigger", summary="trace the next steps of a running job"),
+    Entry(name="try", summary="measure what each piece of advice actually gains", takes_program=True),
+    Entry(name="completion", summary="TAB completion for bash, zsh, fish and other shells"),
+)
+
+
 def make_parser(name: str | None = None) -> ArgumentParser:
     """The parser of all commands; of one that is named, only that has its arguments, as importing takes its time."""
     parser = CommandParser(
@@ -73,14 +112,7 @@ def _add_debug(parser: ArgumentParser, *, default: bool | str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: Words after ``gpuprof``; None takes those of the process.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command in some words, or in those of the process; the exit code."""
     if argv is None:  # the process ends with the command, and its memory too: a fifth of the time of most
         gc.disable()
         atexit.register(gc.freeze)

@@ -31,7 +31,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    ranks = merge([_ranks_folder(folder) for folder in options.dirs], options.into)
+    ranks = _merge([_ranks_folder(folder) for folder in options.dirs], options.into)
     if options.json:
         print_json({"folder": str(options.into), "ranks": sorted(ranks)})
         return 0
@@ -45,15 +45,8 @@ def _ranks_folder(path: Path) -> Path:
     return path if any(path.glob("rank*.summary.json")) else source.run_folder(path)
 
 
-def merge(folders: Sequence[Path], into: Path) -> dict[int, RankSummary]:
-    """Put the files of all ranks into one folder: linked where that is possible, else copied.
-
-    Args:
-        folders: Of one job, with different ranks.
-        into: The folder; it is made. Files of the same ranks in it are replaced.
-
-    Returns:
-        The ranks in it that can be read.
+def _merge(folders: Sequence[Path], into: Path) -> dict[int, RankSummary]:
+    """Put the files of all ranks into one folder: linked where that is possible, else copied; the ranks then in it.
 
     Raises:
         ReportError: Two folders have the same rank, or are of different jobs; no rank can be read; a file cannot be

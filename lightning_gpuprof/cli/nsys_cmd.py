@@ -6,7 +6,6 @@ Options as in the user guides of Nsight Systems 2025 and Nsight Compute 2025.
 import re
 import shlex
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -53,40 +52,21 @@ class Advice(msgspec.Struct, kw_only=True, frozen=True):
     notes: list[str]
 
 
-def advise(
-    training: Sequence[str],
-    *,
-    tool: Tool = "nsys",
-    windows: int | None = None,
-    output: str = "",
-    of: Path | None = None,
-    nvtx_range: str | None = None,
-    operators: bool = False,
-) -> Advice:
+def _advice(options: Namespace) -> Advice:
     """The command under which a tool records the windows of a training.
-
-    Args:
-        training: Words of the training's command; empty for an example.
-        tool: Nsight Systems (time line) or Nsight Compute (single kernels).
-        windows: Most windows that Nsight Systems records; None for all.
-        output: Name of the report without its suffix; empty for one with the process id.
-        of: A run's folder or a trace: Nsight Compute measures the kernels that took most of its time.
-        nvtx_range: Nsight Compute measures what is launched in ranges of this name, such as ``forward``.
-        operators: Nsight Systems also marks torch's operators and the shapes of their inputs, as ``emit_nvtx`` does.
-
-    Returns:
-        The command, in words that are not quoted for a shell, and notes on its use, one line each.
 
     Raises:
         ArgumentError: ``windows`` is not positive, or something is given that the tool does not have.
         TraceError: The trace cannot be read, or has no kernels.
     """
+    tool: Tool = options.tool
+    windows, of, nvtx_range, operators = options.windows, options.kernels_of, options.nvtx_range, options.operators
     if tool == "nsys" and (of is not None or nvtx_range is not None):
         option, given = ("--kernels-of", str(of)) if of is not None else ("--nvtx-range", nvtx_range)
         raise ArgumentError(option, given, "be left out for nsys", "Add --tool ncu.")
     if windows is not None and windows < 1:
         raise ArgumentError("--windows", windows, "be at least 1", "Leave it out to record all.")
-    output = output or DEFAULT_OUTPUT
+    output = options.output or DEFAULT_OUTPUT
     if tool == "nsys":
         nvtx_of_torch = ["--pytorch=autograd-shapes-nvtx"] if operators else []
         argv = [
@@ -108,7 +88,7 @@ def advise(
         if nvtx_range is not None:
             argv += ["--nvtx-include", f"{nvtx_range}/"]
     notes = [*_NOTES[tool], *([_TWO_STEPS] if of is not None else [])]
-    return Advice(tool=tool, argv=[*argv, *(training or DEFAULT_TRAINING)], notes=notes)
+    return Advice(tool=tool, argv=[*argv, *(options.training or DEFAULT_TRAINING)], notes=notes)
 
 
 def _counters() -> list[str]:
@@ -166,15 +146,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    advice = advise(
-        options.training,
-        tool=options.tool,
-        windows=options.windows,
-        output=options.output,
-        of=options.kernels_of,
-        nvtx_range=options.nvtx_range,
-        operators=options.operators,
-    )
+    advice = _advice(options)
     if options.json:
         print_json(advice)
     else:  # notes are comments of a shell: all of it can be pasted

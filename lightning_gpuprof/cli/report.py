@@ -11,6 +11,7 @@ from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command, path
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.run_folders import FOLDER_PATTERN
+from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
 
@@ -56,7 +57,7 @@ def _run(options: Namespace) -> int:
     if options.prometheus is not None:
         from lightning_gpuprof.sinks import prometheus
 
-        prometheus.write(report, options.prometheus)
+        write_whole(options.prometheus, prometheus.encode(report))  # the collector reads it at any time
         return 0
     if options.lines is not None:
         from lightning_gpuprof.analyze.other_lines import read_lines

@@ -67,17 +67,16 @@ def start_ns(folder: Path, journals: str) -> int:
 
 def _start_ns(files: list[Path]) -> int | None:
     """By the first line of a journal; where there is none to read, by the last change of a file. None: no run."""
-    begun = [time_ns for file in files if (time_ns := _header_ns(file)) is not None]
+    begun = [header.epoch_ns for file in files if file.name != REPORT_FILE and (header := header_of(file))]
     changed = [time_ns for file in files if (time_ns := _changed_ns(file)) is not None]
     return max(begun or changed, default=None)
 
 
-def _header_ns(file: Path) -> int | None:
-    if file.name == REPORT_FILE:
-        return None
+def header_of(journal: Path) -> Header | None:
+    """The first line of a journal; None: there is none to read."""
     try:
-        with file.open("rb") as opened:
-            return msgspec.json.decode(opened.readline(), type=Header).epoch_ns
+        with journal.open("rb") as opened:
+            return msgspec.json.decode(opened.readline(), type=Header)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -9,7 +9,7 @@ import msgspec
 from lightning_gpuprof.capture.triggers import TRIGGER_FILE
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command, print_json
-from lightning_gpuprof.cli.runs_below import runs_below
+from lightning_gpuprof.cli.runs_below import header_of, runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.journal import Footer, Header
 from lightning_gpuprof.model.pid_space import is_running
@@ -112,14 +112,7 @@ def _dead_ranks(folder: Path) -> list[Header]:
 
 
 def _headers(folder: Path) -> list[Header]:
-    headers = []
-    for journal in sorted(folder.glob(source.JOURNALS)):
-        try:
-            with journal.open("rb") as file:
-                headers.append(msgspec.json.decode(file.readline(_TAIL_BYTES), type=Header))
-        except (OSError, msgspec.MsgspecError):
-            continue
-    return headers
+    return [header for journal in sorted(folder.glob(source.JOURNALS)) if (header := header_of(journal))]
 
 
 COMMAND = Command(

@@ -110,12 +110,7 @@ def _tried_with_advice(
 ) -> tuple[Trial, AdvisedRun | None]:
     """Try what was asked for, or the advice of the first run that was made with the program's settings of now.
 
-    Args:
-        program: The words of its command.
-        asked: If it is empty, and no run is like the program, its first steps are profiled for advice.
-        runs: Newest first.
-        shown: What goes on.
-        options: Of the command.
+    Where nothing was asked for and no run, newest first, is like the program, its first steps are profiled for advice.
 
     Returns:
         The result, and the run that it belongs to.
@@ -151,11 +146,7 @@ def _tried_with_advice(
 
 
 class _OtherSettingsError(TrialError):
-    """The program has other settings than the run whose advice was to be tried.
-
-    Args:
-        now: Those of the program.
-    """
+    """The program has other settings, ``now``, than the run whose advice was to be tried."""
 
     def __init__(self, now: Mapping[str, Value]) -> None:
         self.now = now

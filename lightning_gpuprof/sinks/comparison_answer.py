@@ -84,7 +84,7 @@ def answer(comparison: Comparison) -> Answer:
         target=None if times is None else _target(comparison, times),
         statistic="mean" if comparison.mean_phases else "median",
         phases=() if times is None else _phase_changes(comparison),
-        facts=tuple((label, short(text, LONGEST_FACT)) for label, text in _facts(comparison, times)),
+        facts=tuple((label, plain.cut(text, LONGEST_FACT)) for label, text in _facts(comparison, times)),
         notes=_notes(comparison),
         diff=_short_diff(comparison),
     )
@@ -332,19 +332,6 @@ def _notes(comparison: Comparison) -> tuple[str, ...]:
 
 def _sentence(text: str) -> str:
     return numbers.capital(plain.sentence(text))
-
-
-def short(text: str, limit: int = LONGEST_REASON) -> str:
-    """A text of at most so many characters that ends between sentences where it can.
-
-    Args:
-        text: Sentences.
-        limit: Characters.
-
-    Returns:
-        The text itself if it fits; cut between words it ends with ``...``.
-    """
-    return plain.cut(text, limit)
 
 
 def amount(value: float) -> str:

@@ -1,14 +1,12 @@
 """A comparison as one HTML page that opens from disk without a network."""
 
 from html import escape
-from pathlib import Path
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.comparison_answer import run_names
-from lightning_gpuprof.sinks.files import write_whole
-from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, page, section, table_html
+from lightning_gpuprof.sinks.html_page import absent, bdi, folded, glossary, headed, listed, page, section, table_html
 from lightning_gpuprof.sinks.views.compared import compared
 from lightning_gpuprof.sinks.views.first import diff_html
 
@@ -28,19 +26,6 @@ _TERMS = (
 )
 
 
-def write(comparison: Comparison, target: Path) -> None:
-    """Write the page whole or not at all.
-
-    Args:
-        comparison: The comparison.
-        target: The file.
-
-    Raises:
-        ReportError: The file cannot be written.
-    """
-    write_whole(target, render_html(comparison).encode())
-
-
 def render_html(comparison: Comparison) -> str:
     """The page."""
     shown = [(f"table-{number}", table) for number, table in enumerate(comparison_tables.change_tables(comparison))]
@@ -58,7 +43,7 @@ def render_html(comparison: Comparison) -> str:
         _conditions(comparison),
         _code(comparison),
         _judged(comparison),
-        _notes(comparison),
+        headed("notes", "Notes", listed(map(plain.sentence, comparison.notes)) or absent("Nothing else.")),
         glossary(_TERMS),
         "</main>\n",
     ]
@@ -90,18 +75,12 @@ def _judged(comparison: Comparison) -> str:
     limit = numbers.exact_percent(comparison.threshold_ratio)
     training, wall = comparison.training, comparison.wall
     named = comparison_tables.training_name(training).capitalize()
-    return (
-        '<section id="judged">\n<h2>How it was judged</h2>\n'
+    return headed(
+        "judged",
+        "How it was judged",
         f"<p>By {bdi(judged)}; a change below {escape(limit)} is noise.</p>\n"
         f"<p>{escape(named)}: {bdi(comparison_tables.judgement(training))}</p>\n"
         f"<p>{escape(wall.measure.capitalize())}: {bdi(comparison_tables.judgement(wall))}</p>\n"
         f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
-        + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else "")
-        + "</section>\n"
+        + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else ""),
     )
-
-
-def _notes(comparison: Comparison) -> str:
-    said = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in comparison.notes)
-    shown = f"<ul>\n{said}</ul>\n" if said else '<p class="absent">Nothing else.</p>\n'
-    return f'<section id="notes">\n<h2>Notes</h2>\n{shown}</section>\n'

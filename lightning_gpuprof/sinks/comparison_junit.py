@@ -5,13 +5,11 @@ and ``skipped``): a regression is a failure, what cannot be compared is skipped,
 """
 
 from collections.abc import Collection
-from pathlib import Path
 from xml.etree import ElementTree
 
 from lightning_gpuprof.model.comparison import Change, Comparison
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.comparison_tables import change_words
-from lightning_gpuprof.sinks.files import write_whole
 
 SUITE = "gpuprof compare"
 
@@ -48,20 +46,6 @@ def render_junit(comparison: Comparison, *, only: Collection[str] = ()) -> bytes
     ElementTree.SubElement(suite, "system-out").text = _then(comparison.summary, comparison.way_out)
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
-
-
-def write_junit(comparison: Comparison, target: Path, *, only: Collection[str] = ()) -> None:
-    """Write the file whole or not at all.
-
-    Args:
-        comparison: The comparison.
-        target: The file.
-        only: Measures to write; empty for all that were judged.
-
-    Raises:
-        ReportError: The file cannot be written.
-    """
-    write_whole(target, render_junit(comparison, only=only))
 
 
 def _add_case(suite: ElementTree.Element, row: Change, comparison: Comparison) -> None:

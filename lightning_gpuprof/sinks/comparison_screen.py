@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.constrain import Constrain
@@ -11,6 +12,7 @@ from lightning_gpuprof.model.comparison import THIS_RUN, Comparison, Outcome
 from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.comparison_answer import (
+    LONGEST_REASON,
     Answer,
     PhaseChange,
     StepTimes,
@@ -18,7 +20,6 @@ from lightning_gpuprof.sinks.comparison_answer import (
     amount,
     answer,
     run_names,
-    short,
     signed,
 )
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
@@ -65,7 +66,7 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
 
 
 def _commands_and_notes(comparison: Comparison, found: Answer) -> list[RenderableType]:
-    notes = [labelled("note:", short(note)) for note in found.notes[:MAX_NOTES]]
+    notes = [labelled("note:", plain.cut(note, LONGEST_REASON)) for note in found.notes[:MAX_NOTES]]
     if (left := len(found.notes) - MAX_NOTES) > 0 and not found.diff:  # which has its lines
         notes.append(labelled("note:", f"and {left} more under --all"))
     if comparison.after == THIS_RUN:
@@ -82,17 +83,12 @@ def _word(path: str) -> str:
     return f"'{shown}'" if " " in shown else shown
 
 
-class _StepBars:
-    """The step before and after on one scale, and below them the step that was expected or promised.
+class _StepBars(msgspec.Struct, frozen=True):
+    """The step before and after on one scale, and below them the step that was expected or promised."""
 
-    Args:
-        times: Of both runs.
-        target: That step; None if the earlier run's findings promised nothing.
-    """
-
-    def __init__(self, times: StepTimes, target: Target | None) -> None:
-        self.times = times
-        self.target = target
+    times: StepTimes
+    target: Target | None
+    """None if the earlier run's findings promised nothing."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         both = (self.times.before_ms, self.times.after_ms)
@@ -113,17 +109,12 @@ class _StepBars:
         yield Text(shown, style="green", no_wrap=True)
 
 
-class _PhaseBars:
-    """Each phase before and after in one bar, all on one scale.
+class _PhaseBars(msgspec.Struct, frozen=True):
+    """Each phase before and after in one bar, all on one scale."""
 
-    Args:
-        statistic: What the numbers are of the steps.
-        rows: The phases.
-    """
-
-    def __init__(self, statistic: str, rows: Sequence[PhaseChange]) -> None:
-        self.statistic = statistic
-        self.rows = rows
+    statistic: str
+    """What the numbers are of the steps."""
+    rows: Sequence[PhaseChange]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         kept, gone, added = "#.+" if options.ascii_only else "█░▒"

@@ -6,7 +6,6 @@ from typing import IO
 from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
-from rich.padding import Padding
 from rich.text import Text
 
 from lightning_gpuprof.model import numbers
@@ -79,7 +78,7 @@ def print_comparison(comparison: Comparison, file: IO[str] | None = None, *, eve
 
 def _facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
     lines = [(Text(label, style="dim"), sentence_text(text)) for label, text in rows]
-    return Constrain(Padding(grid(lines, gap=2), (0, 0, 0, _INDENT)), MAX_WIDTH)
+    return Constrain(indented(grid(lines, gap=2)), MAX_WIDTH)
 
 
 def _speedups(comparison: Comparison) -> RenderableType:
@@ -117,7 +116,7 @@ def _wall(comparison: Comparison) -> str:
 def _drawn(table: tables.Table, width: int) -> list[RenderableType]:
     if not table.rows:
         return []
-    return [title(table.title), Padding(draw(table, width), (0, 0, 0, _INDENT))]
+    return [title(table.title), indented(draw(table, width))]
 
 
 def _divided(title: str, changes: tuple[Change, ...], width: int) -> list[RenderableType]:
@@ -154,7 +153,7 @@ def _findings(comparison: Comparison) -> list[RenderableType]:
         state = Text(finding.state, style=_STATE_STYLES[finding.state])
         texts = (plain.name(finding.rule, 40), plain.name(finding.subject, 60), "; ".join(filter(None, words)))
         rows.append((state, *map(Text, texts)))
-    lines: list[RenderableType] = [title("Findings"), Padding(grid(rows, gap=2), (0, 0, 0, _INDENT))]
+    lines: list[RenderableType] = [title("Findings"), indented(grid(rows, gap=2))]
     if any(finding.state == "not judged" for finding in comparison.findings):
         lines.append(indented(Text(comparison_tables.NOT_JUDGED)))
     return lines
@@ -175,7 +174,7 @@ def _conditions(comparison: Comparison) -> list[RenderableType]:
         style = "bold yellow" if change.role == "fixed" else ""
         values = (comparison_tables.condition_value(value) for value in (change.before, change.after))
         rows.append((Text(head, style="dim"), Text(plain.name(change.name, 40), style), Text(" -> ".join(values))))
-    lines.append(Padding(grid(rows, gap=2), (0, 0, 0, _INDENT)))
+    lines.append(indented(grid(rows, gap=2)))
     left_out = len(differing) - MAX_CONDITIONS
     if left_out > 0:
         lines.append(Text(f"  and {left_out} more (see --json)"))
@@ -188,7 +187,7 @@ def _unknown(changes: Sequence[ConditionChange]) -> list[RenderableType]:
         return []
     named = ", ".join(plain.name(change.name, 40) for change in changes[:MAX_UNKNOWN])
     more = ", ..." if len(changes) > MAX_UNKNOWN else ""
-    return [Padding(Text(f"known for one run only: {len(changes)} ({named}{more}; see --json)"), (0, 0, 0, _INDENT))]
+    return [indented(Text(f"known for one run only: {len(changes)} ({named}{more}; see --json)"))]
 
 
 def _code(comparison: Comparison) -> list[RenderableType]:

@@ -74,11 +74,7 @@ class Bar:
 
 
 def terminal_width(file: IO[str] | None = None) -> int:
-    """Columns that a table can take, at least 60: of the terminal, or what ``COLUMNS`` says; elsewhere 100.
-
-    Args:
-        file: The stream; None is standard output.
-    """
+    """Columns that a table can take, at least 60: of the terminal, or what ``COLUMNS`` says; elsewhere 100."""
     stream = sys.stdout if file is None else file
     if stream.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return max(MIN_WIDTH, Console(file=stream).width)

@@ -111,13 +111,17 @@ def _scale(name: str) -> tuple[str, float]:
 
 def _line(curve: Curve, said: str) -> Line:
     factor = _scale(curve.name)[1]
-    subject = "machine" if curve.subject == "host" else plain.name(curve.subject, 40)
     return Line(
-        name=f"{subject} {said}".rstrip(),
+        name=_name(curve, said),
         batch=curve.batch,
         t_s=curve.t_s,
         values=[float(f"{value * factor:.4g}") if math.isfinite(value) else None for value in curve.values],
     )
+
+
+def _name(curve: Curve, said: str) -> str:
+    subject = "machine" if curve.subject == "host" else plain.name(curve.subject, 40)
+    return f"{subject} {said}".rstrip()
 
 
 def curve_table(report: Report) -> Table:
@@ -131,16 +135,13 @@ def curve_table(report: Report) -> Table:
     def sample(title: str, of: Callable[[Sequence[float]], float]) -> Column[tuple[str, Curve, str, list[float]]]:
         return Column(title, lambda row: numbers.quantity(row[1].name, of(row[3])), FIGURE)
 
-    def subject(curve: Curve) -> str:
-        return "machine" if curve.subject == "host" else plain.name(curve.subject, 40)
-
     return Table.of(
         "Range of each curve",
         [row for row in shown if row[3]],
         Column("curve", lambda row: row[0]),
         Column(
             "of",
-            lambda row: f"{subject(row[1])} {row[2]}".rstrip(),
+            lambda row: _name(row[1], row[2]),
             help="a GPU, this process, its DataLoader workers together, or the machine",
         ),
         sample("first", lambda values: values[0]),

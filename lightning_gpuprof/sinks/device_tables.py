@@ -22,7 +22,7 @@ from lightning_gpuprof.sinks.tables import (
     bar,
     device_name,
 )
-from lightning_gpuprof.sinks.window_tables.short_names import short, whole
+from lightning_gpuprof.sinks.window_tables import short_names
 
 _KERNEL_CELLS = 60
 _KERNELS = 30
@@ -101,7 +101,7 @@ def kernel_table(report: Report) -> Table:
     return Table.of(
         title,
         () if found is None else found.kernels,
-        Column("kernel", lambda row: short(row.name, _KERNEL_CELLS), hover=lambda row: whole(row.name, _KERNEL_CELLS)),
+        short_names.column(_KERNEL_CELLS),
         bar(lambda row: row.share, "backward"),
         Column("share", lambda row: row.share, PERCENT, help="of the time of all kernels"),
         Column("calls", lambda row: row.calls_per_step, SIGNIFICANT, help="a step"),

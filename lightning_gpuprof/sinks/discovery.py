@@ -9,6 +9,7 @@ from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.config import OWN_KINDS, SINKS, ReportKind
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks.files import write_whole
 
 
 class Sink(Protocol):
@@ -59,9 +60,8 @@ class _Json:
 
     def write_comparison(self, comparison: Comparison, folder: Path) -> Path:
         from lightning_gpuprof.sinks import json_report
-        from lightning_gpuprof.sinks.files import write_whole
 
-        write_whole(folder / "comparison.json", json_report.encode_comparison(comparison))
+        write_whole(folder / "comparison.json", json_report.encode(comparison))
         return folder / "comparison.json"
 
 
@@ -77,7 +77,7 @@ class _Html:
     def write_comparison(self, comparison: Comparison, folder: Path) -> Path:
         from lightning_gpuprof.sinks import comparison_html
 
-        comparison_html.write(comparison, folder / "comparison.html")
+        write_whole(folder / "comparison.html", comparison_html.render_html(comparison).encode())
         return folder / "comparison.html"
 
 

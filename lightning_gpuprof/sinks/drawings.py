@@ -57,6 +57,7 @@ def steps_svg(figure: StepFigure) -> str:
     x = _scale(first, max(last, first + 1))
     y = _scale(0.0, top, height, 8.0)
     shapes, marks = _grid(y, _ticks(0.0, top), "ms")
+    ends = [(x(figure.batch[a]), x(figure.batch[b - 1] + 1)) for a, b in columns]
     base = [0.0] * len(columns)
     all_ms = math.fsum(times)
     phases = [curve for curve in figure.phases if math.fsum(v or 0.0 for v in curve.ms) > _MIN_DRAWN_RATIO * all_ms]
@@ -64,7 +65,10 @@ def steps_svg(figure: StepFigure) -> str:
         upper = [low + (_mean(curve.ms[a:b]) or 0.0) for low, (a, b) in zip(base, columns, strict=True)]
         total = sum(upper) - sum(base)
         said = f"{curve.words}: {significant(total / len(columns))} ms on average"
-        shapes.append(_area(figure.batch, columns, base, upper, x, y, curve.phase, said))
+        there = [f"{a:.0f} {max(y(v), 0):.0f}H{b:.0f}" for (a, b), v in zip(ends, upper, strict=True)]
+        back = [f"{b:.0f} {max(y(v), 0):.0f}H{a:.0f}" for (a, b), v in zip(ends, base, strict=True)][::-1]
+        path = f"M{'L'.join(there)}L{'L'.join(back)}z"  # in steps; clipped by the picture where it is higher
+        shapes.append(f'<path d="{path}" fill="var(--{curve.phase})"><title>{said}</title></path>')
         base = upper
     longest = [max((p for p in figure.period_ms[a:b] if p is not None), default=0.0) for a, b in columns]
     line = " ".join(
@@ -89,24 +93,6 @@ def steps_svg(figure: StepFigure) -> str:
     bottom = height + 16 * len(lanes) + 8
     marks += _across(x, _ticks(first, last), bottom, "batch")
     return _svg(bottom + 26, shapes, marks) + legend((curve.phase, curve.words) for curve in phases)
-
-
-def _area(
-    batch: Sequence[int],
-    columns: Sequence[tuple[int, int]],
-    low: Sequence[float],
-    high: Sequence[float],
-    x: Callable[[float], float],
-    y: Callable[[float], float],
-    key: str,
-    said: str,
-) -> str:
-    """A band in steps; clipped by the picture where it is higher."""
-    ends = [(x(batch[a]), x(batch[b - 1] + 1)) for a, b in columns]
-    there = [f"{a:.0f} {max(y(v), 0):.0f}H{b:.0f}" for (a, b), v in zip(ends, high, strict=True)]
-    back = [f"{b:.0f} {max(y(v), 0):.0f}H{a:.0f}" for (a, b), v in zip(ends, low, strict=True)][::-1]
-    path = f"M{'L'.join(there)}L{'L'.join(back)}z"
-    return f'<path d="{path}" fill="var(--{key})"><title>{said}</title></path>'
 
 
 def curves_svg(figure: CurveFigure, unit: str = "s") -> str:
@@ -307,16 +293,15 @@ def _label(y: float, text: str) -> str:
 
 
 def _svg(height: float, shapes: Iterable[str], marks: Iterable[str], left: float = _LEFT) -> str:
-    return stretched(WIDTH, height, "".join(shapes), "".join(marks), left=left)
+    return stretched(height, "".join(shapes), "".join(marks), left=left)
 
 
-def stretched(width: float, height: float, shapes: str, marks: str, *, left: float = 0.0, kind: str = "") -> str:
+def stretched(height: float, shapes: str, marks: str, *, left: float = 0.0, kind: str = "") -> str:
     """A picture as wide as there is room.
 
     Args:
-        width: Units of the shapes.
         height: Pixels.
-        shapes: Are stretched.
+        shapes: Are stretched, from :data:`WIDTH` units.
         marks: Letters and marks, which are not; they stand at percents of the width.
         left: Pixels before the plot.
         kind: A further class.
@@ -326,6 +311,6 @@ def stretched(width: float, height: float, shapes: str, marks: str, *, left: flo
     """
     return (
         f'<svg class="drawn{kind and f" {kind}"}" style="--left:{left:.0f}px;height:{height:.0f}px" aria-hidden="true">'
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" preserveAspectRatio="none" width="100%" height="{height:.0f}">'
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" preserveAspectRatio="none" width="100%" height="{height:.0f}">'
         f"{shapes}</svg>{marks}</svg>\n"
     )

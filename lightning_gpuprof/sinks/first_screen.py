@@ -413,11 +413,7 @@ def first_sentence(text: str) -> str:
 
 
 def proof(folder: Path | None) -> str:
-    """The command that compares a run with the next one.
-
-    Args:
-        folder: Of the run, with or without ``gpuprof`` at its end; None: not known.
-    """
+    """The command that compares a run with the next one; its folder may be ``gpuprof`` in the run's, or not known."""
     if folder is None:
         return f"gpuprof compare <folder of this run> {NEW_RUN}"
     run = _run_folder(folder)

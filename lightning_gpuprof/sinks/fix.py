@@ -97,17 +97,9 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
     why = " ".join(one for one in sentences if one.startswith(("Why ", REMAINING)))
     said = [one for one in sentences if one.startswith("Trade-off: ")]
     effect = " ".join(said or dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
-    configured = yaml_change(change, run)
+    configured = _in_yaml(change, run)
     if configured is not None:
-        return Fix(
-            where=plain.name(configured.file),
-            inside=_lines(configured.inside),
-            removed=_lines(configured.removed),
-            added=_lines(configured.added),
-            advice=advice,
-            why=why,
-            effect=effect,
-        )
+        return msgspec.structs.replace(configured, advice=advice, why=why, effect=effect)
     where = f"{change.file}:{change.line}" if change.file and change.line else change.file
     removed, added, code = change.removed, change.added, ""
     is_pattern = bool(change.line and removed and not change.call)
@@ -201,27 +193,10 @@ def _now(change: Change, name: str) -> str:
     return f"  # {change.before[name]!r} in this run" if name in change.before else ""
 
 
-class YamlChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of a configuration, indented as they stand there."""
+def _in_yaml(change: Change, run: Mapping[str, Value]) -> Fix | None:
+    """The change of all its arguments in the configuration of LightningCLI, its lines indented as they stand there.
 
-    file: str
-    """Empty: not known."""
-    inside: tuple[str, ...]
-    """The section that they are in."""
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
-
-
-def yaml_change(change: Change, run: Mapping[str, Value]) -> YamlChange | None:
-    """The change in the configuration of LightningCLI.
-
-    Args:
-        change: Of arguments.
-        run: Conditions of the run.
-
-    Returns:
-        Lines with all arguments of the change; None if the run had no configuration, if that does not have all of these
-        arguments, or if lines of code change.
+    None if the run had no configuration, if that does not have all of these arguments, or if lines of code change.
     """
     callbacks = str(run.get("trainer.callbacks") or "").split(", ")
     if "SaveConfigCallback" not in callbacks or not change.arguments or change.remove or change.add:
@@ -238,11 +213,11 @@ def yaml_change(change: Change, run: Mapping[str, Value]) -> YamlChange | None:
     last = inside[-1]
     indent = " " * (len(last) - len(last.lstrip()) + 2)
     removed = {name: value for name, value in change.before.items() if name in change.arguments}
-    return YamlChange(
-        file=str(run.get("trainer.config_file") or ""),
-        inside=inside,
-        removed=tuple(f"{indent}{name}: {_written(value)}" for name, value in removed.items()),
-        added=tuple(f"{indent}{name}: {_written(value)}" for name, value in change.arguments.items()),
+    return Fix(
+        where=plain.name(str(run.get("trainer.config_file") or "")),
+        inside=_lines(inside),
+        removed=_lines([f"{indent}{name}: {_written(value)}" for name, value in removed.items()]),
+        added=_lines([f"{indent}{name}: {_written(value)}" for name, value in change.arguments.items()]),
     )
 
 

@@ -61,7 +61,7 @@ def _numbers(report: Report) -> Iterator[tuple[str, str, _Rows]]:
     yield (
         "phase_seconds",
         "Median time of a phase in a steady step.",
-        [({"phase": row.phase}, _seconds(row.median_ms)) for row in report.phases],
+        [({"phase": row.phase}, row.median_ms and row.median_ms / 1e3) for row in report.phases],
     )
     yield "wall_seconds", "Wall time by its parts.", [({"part": part}, s) for part, s in report.wall.parts.items()]
     yield (
@@ -80,7 +80,3 @@ def _numbers(report: Report) -> Iterator[tuple[str, str, _Rows]]:
             ({"gpu": gpu.subject, "uuid": gpu.uuid, "name": gpu.name}, gpu.median(name)) for gpu in report.devices
         )
         yield f"gpu_{name}", f"Median of {name} during training.", labelled
-
-
-def _seconds(ms: float | None) -> float | None:
-    return None if ms is None else ms / 1e3

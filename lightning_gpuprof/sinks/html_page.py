@@ -219,6 +219,31 @@ def stack(what: str, shares: Iterable[tuple[str, str, float]]) -> str:
     return f'<div class="stack" role="img" aria-label="{said}">{pieces}</div>\n'
 
 
+def listed(sentences: Iterable[str]) -> str:
+    """Sentences as a list; empty if there are none."""
+    items = "".join(f"<li>{bdi(sentence)}</li>\n" for sentence in sentences)
+    return f"<ul>\n{items}</ul>\n" if items else ""
+
+
+def absent(why: str) -> str:
+    """The sentence that stands where there is nothing to show."""
+    return f'<p class="absent">{escape(why)}</p>\n'
+
+
+def headed(anchor: str, title: str, inside: str) -> str:
+    """A section under its title.
+
+    Args:
+        anchor: Its id on the page.
+        title: HTML.
+        inside: HTML.
+
+    Returns:
+        HTML; nothing is escaped.
+    """
+    return f'<section id="{anchor}">\n<h2>{title}</h2>\n{inside}</section>\n'
+
+
 def section(anchor: str, table: tables.Table, before: str = "", after: str = "") -> str:
     """A table under its title.
 
@@ -231,7 +256,7 @@ def section(anchor: str, table: tables.Table, before: str = "", after: str = "")
     Returns:
         HTML; the table and its title are escaped, the other arguments are not.
     """
-    return f'<section id="{anchor}">\n<h2>{escape(table.title)}</h2>\n{before}{table_html(table)}{after}</section>\n'
+    return headed(anchor, escape(table.title), before + table_html(table) + after)
 
 
 def folded(anchor: str, title: str, inside: str) -> str:
@@ -258,7 +283,7 @@ def glossary(entries: Iterable[tuple[str, str]]) -> str:
 def table_html(table: tables.Table) -> str:
     """A table, or the sentence that says why there is none."""
     if not table.rows:
-        return f'<p class="absent">{escape(table.absent)}</p>\n'
+        return absent(table.absent)
     head = "".join(_heading(column) for column in table.columns)
     last = len(table.rows) - table.foot
     begin = _LARGE if last >= LARGE_FROM else "<table>"

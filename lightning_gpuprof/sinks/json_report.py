@@ -18,9 +18,9 @@ class _Version(msgspec.Struct):
     schema_version: int
 
 
-def encode(report: Report) -> bytes:
-    """The report as indented JSON with a newline at its end."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+def encode(shown: Report | Comparison) -> bytes:
+    """Indented JSON with a newline at its end; the fields are those of the model."""
+    return msgspec.json.format(msgspec.json.encode(shown), indent=1) + b"\n"
 
 
 def write(report: Report, target: Path) -> None:
@@ -67,8 +67,3 @@ def is_own(path: Path) -> bool:
             return path.is_file() and file.read(len(_BEGIN)) == _BEGIN
     except OSError:
         return False
-
-
-def encode_comparison(comparison: Comparison) -> bytes:
-    """Indented JSON with a final newline; the fields are those of the model."""
-    return msgspec.json.format(msgspec.json.encode(comparison), indent=1) + b"\n"

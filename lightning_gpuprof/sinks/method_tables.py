@@ -67,7 +67,7 @@ def detail_tables(report: Report) -> tuple[Table, ...]:
 def check_table(report: Report) -> Table:
     """The checklist: every box with what ticks it, or what is missing."""
     return Table.of(
-        f"Checklist{_count(report)}",
+        f"Checklist: {_ticked(report)}" if report.method is not None else "Checklist",
         _checks(report),
         Column("level", lambda check: check.group),
         Column("box", lambda check: check.text),
@@ -122,18 +122,14 @@ def _cost(report: Report) -> str:
     cost = report.cost
     if cost is None:
         return "price_per_gpu_hour has no effect: no GPU was used" if report.run.get(_PRICE) is not None else ""
-    parts = []
-    if cost.gpu_hours is not None:
-        parts.append(f"{numbers.significant(cost.gpu_hours)} GPU-hours")
-    if cost.gpu_hours_per_epoch is not None:
-        parts.append(f"{numbers.significant(cost.gpu_hours_per_epoch)} GPU-hours per epoch")
-    if cost.gpu_hours_per_million_samples is not None:
-        parts.append(f"{numbers.significant(cost.gpu_hours_per_million_samples)} GPU-hours per million samples")
-    if cost.price_per_million_samples is not None:
-        parts.append(f"price of a million samples {numbers.significant(cost.price_per_million_samples)}")
-    if cost.joules_per_sample is not None:
-        parts.append(f"{numbers.significant(cost.joules_per_sample)} J per sample")
-    return " · ".join(parts)
+    said = (
+        ("{} GPU-hours", cost.gpu_hours),
+        ("{} GPU-hours per epoch", cost.gpu_hours_per_epoch),
+        ("{} GPU-hours per million samples", cost.gpu_hours_per_million_samples),
+        ("price of a million samples {}", cost.price_per_million_samples),
+        ("{} J per sample", cost.joules_per_sample),
+    )
+    return " · ".join(words.format(numbers.significant(value)) for words, value in said if value is not None)
 
 
 def _checks(report: Report) -> tuple[Check, ...]:
@@ -143,7 +139,3 @@ def _checks(report: Report) -> tuple[Check, ...]:
 def _ticked(report: Report) -> str:
     asked = [check for check in _checks(report) if check.state != "not applicable"]
     return f"{sum(check.state == 'yes' for check in asked)} of {len(asked)} checks passed"
-
-
-def _count(report: Report) -> str:
-    return f": {_ticked(report)}" if report.method is not None else ""

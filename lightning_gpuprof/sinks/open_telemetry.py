@@ -16,9 +16,6 @@ _PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 def send(report: Report) -> int:
     """Send each gauge once, to where OpenTelemetry's own variables say, such as ``OTEL_EXPORTER_OTLP_ENDPOINT``.
 
-    Args:
-        report: The report.
-
     Returns:
         How many values were sent.
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.gauges import gauges, labels_of_run
 
 if TYPE_CHECKING:
@@ -17,9 +15,6 @@ if TYPE_CHECKING:
 
 def encode(report: Report) -> bytes:
     """A report in Prometheus' text format: gauges, with times of the run in seconds.
-
-    Args:
-        report: The report.
 
     Returns:
         UTF-8. What was not measured has no line.
@@ -46,16 +41,3 @@ def encode(report: Report) -> bytes:
     registry = CollectorRegistry()
     registry.register(_Numbers())
     return generate_latest(registry)
-
-
-def write(report: Report, target: Path) -> None:
-    """Write the file whole or not at all: the collector reads it at any time.
-
-    Args:
-        report: The report.
-        target: The file; the collector takes names that end with ``.prom``.
-
-    Raises:
-        ReportError: The file cannot be written, or the Prometheus client is not installed.
-    """
-    write_whole(target, encode(report))

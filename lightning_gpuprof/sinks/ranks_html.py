@@ -8,7 +8,7 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.drawings import heat_html
-from lightning_gpuprof.sinks.html_page import bdi, page, section
+from lightning_gpuprof.sinks.html_page import bdi, headed, listed, page, section
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 from lightning_gpuprof.sinks.trace_findings import QUIET
 from lightning_gpuprof.sinks.trace_html import card
@@ -41,18 +41,15 @@ def render_ranks_html(
     tables = ((anchor, table.title) for anchor, table, _ in shown)
     links = [("findings", "Findings"), ("summary", "Summary"), *tables, ("traces", "Each trace")]
     navigation = "".join(f'<a href="#{anchor}">{bdi(title)}</a>\n' for anchor, title in links)
-    items = "".join(f"<li>{bdi(cell.text)}</li>\n" for row in said.rows for cell in row)
+    notes = listed(cell.text for row in said.rows for cell in row)
     body = [
         f"<header>\n<h1>{count} ranks of one window</h1>\n</header>\n",
         f'<nav aria-label="Sections">\n{navigation}</nav>\n<main id="main" tabindex="-1">\n',
         _findings(diagnoses),
-        '<section id="summary">\n<h2>Summary</h2>\n',
-        f"<ul>\n{items}</ul>\n" if items else f'<p class="absent">{bdi(said.absent)}</p>\n',
-        "</section>\n",
+        headed("summary", "Summary", notes or f'<p class="absent">{bdi(said.absent)}</p>\n'),
         *(section(anchor, table, before) for anchor, table, before in shown),
-        '<section id="traces">\n<h2>Each trace</h2>\n',
-        *(_trace(name, analysis) for name, analysis in analyses.items()),
-        "</section>\n</main>\n",
+        headed("traces", "Each trace", "".join(_trace(*named) for named in analyses.items())),
+        "</main>\n",
     ]
     return page(f"gpuprof: {count} ranks", body)
 
@@ -68,7 +65,7 @@ def _findings(diagnoses: Mapping[str, TraceDiagnosis]) -> str:
         f"{card(finding)}<p>In {count} of {len(diagnoses)} traces; this is the one in which it costs most.</p>\n"
         for finding, count in sorted(worst, key=lambda one: -_saved_ms(one[0]))
     )
-    return f'<section id="findings">\n<h2>Findings</h2>\n{cards or f"<p>{QUIET}</p>"}</section>\n'
+    return headed("findings", "Findings", cards or f"<p>{QUIET}</p>")
 
 
 def _saved_ms(finding: Finding) -> float:
@@ -76,8 +73,7 @@ def _saved_ms(finding: Finding) -> float:
 
 
 def _trace(name: str, analysis: TraceAnalysis) -> str:
-    items = "".join(f"<li>{bdi(line)}</li>\n" for line in sentences(analysis))
-    return f"<details>\n<summary>{bdi(plain.name(name))}</summary>\n<ul>\n{items}</ul>\n</details>\n"
+    return f"<details>\n<summary>{bdi(plain.name(name))}</summary>\n{listed(sentences(analysis))}</details>\n"
 
 
 def _heat(comparison: RanksComparison) -> str:

@@ -1,8 +1,8 @@
 """The ranks of a job on the terminal, in at most 25 lines of 80 columns: the answer first, then the five worst."""
 
 from collections import Counter
-from typing import IO
 
+import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
@@ -21,21 +21,15 @@ _NOISE_RATIO = 0.001
 """Of the step: less than that is no difference between ranks. Heuristic."""
 
 
-def print_screen(job: JobRanks, file: IO[str] | None = None) -> None:
-    """Print it.
-
-    Args:
-        job: The ranks.
-        file: The stream; None is standard output.
-    """
-    print_to(file, _Screen(job))
+def print_screen(job: JobRanks) -> None:
+    """Print it on standard output."""
+    print_to(None, _Screen(job))
 
 
-class _Screen:
+class _Screen(msgspec.Struct, frozen=True):
     """The screen; where it would be too long, with fewer sentences under the table."""
 
-    def __init__(self, job: JobRanks) -> None:
-        self.job = job
+    job: JobRanks
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         sentences = _sentences(self.job)

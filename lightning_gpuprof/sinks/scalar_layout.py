@@ -15,10 +15,7 @@ _Layout = dict[str, dict[str, list[Any]]]
 
 
 def layout(*, gpus: bool) -> _Layout:
-    """Charts by group, as ``SummaryWriter.add_custom_scalars`` takes them.
-
-    Args:
-        gpus: Whether GPUs are sampled: charts without a curve are left out.
+    """Charts by group, as ``SummaryWriter.add_custom_scalars`` takes them; those of GPUs only where these are sampled.
 
     Returns:
         Group → chart → kind and regular expressions of names, which TensorBoard matches from the beginning. A logger's

@@ -86,9 +86,6 @@ def phase_times(report: Report) -> dict[str, float]:
 
     They are the medians of the phases. Where those miss the median step, phases are longer as they are in an ordinary
     step, but for one that a finding is about: it says the median. Where they exceed it by little, they shrink to it.
-
-    Args:
-        report: The report.
     """
     period = report.steps.period_ms
     if period is None or not period.median > 0:

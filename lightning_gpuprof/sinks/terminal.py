@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage, words_of
 from lightning_gpuprof.model.report import Report
@@ -33,7 +33,16 @@ from lightning_gpuprof.sinks.first_screen import reliability
 from lightning_gpuprof.sinks.line_tables import timed_note, timed_tables
 from lightning_gpuprof.sinks.terminal_screen import reliability_line
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
-from lightning_gpuprof.sinks.terminal_text import bullet, command, grid, indented, labelled, sentence_text, title
+from lightning_gpuprof.sinks.terminal_text import (
+    SEVERITY_STYLES,
+    bullet,
+    command,
+    grid,
+    indented,
+    labelled,
+    sentence_text,
+    title,
+)
 from lightning_gpuprof.sinks.window_tables.ranks import all_tables
 
 TOP_ROWS = 8
@@ -43,8 +52,6 @@ WHOLE_FINDINGS = 5
 """Findings with evidence and advice; of the others, and of those that explain the same time again, a line each."""
 SMALL_PART_RATIO = 0.005
 """Parts of the wall time below this share stand together."""
-
-_SEVERITY_STYLES: dict[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] | None = None) -> RenderableType:
@@ -113,12 +120,11 @@ def _verdict(report: Report) -> list[RenderableType]:
     return lines
 
 
-class _WallLine:
+class _WallLine(msgspec.Struct, frozen=True):
     """The parts of the wall time, largest first, each with its bar and percent; a part is never broken in two."""
 
-    def __init__(self, shares: Sequence[tuple[str, float, float]], stage: Stage) -> None:
-        self.shares = shares
-        self.stage = stage
+    shares: Sequence[tuple[str, float, float]]
+    stage: Stage
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         line = Text(no_wrap=True)
@@ -203,7 +209,8 @@ def _devices(report: Report) -> list[RenderableType]:
     return lines
 
 
-def _values_line(label: str, values: Mapping[str, float | None]) -> RenderableType:
+def _overhead(values: Mapping[str, float | None]) -> RenderableType:
+    label = "cost of the profiler"
     known = [
         f"{plain.name(numbers.label(field))} {numbers.quantity(field, value)}"
         for field, value in values.items()
@@ -268,7 +275,7 @@ def _findings(report: Report) -> list[RenderableType]:
 
 def _head(number: int, finding: Finding) -> Text:
     head = Text.assemble(
-        f"{number}. ", (finding.severity, _SEVERITY_STYLES[finding.severity]), " ", (plain.name(finding.rule), "bold")
+        f"{number}. ", (finding.severity, SEVERITY_STYLES[finding.severity]), " ", (plain.name(finding.rule), "bold")
     )
     if finding.subject:
         head.append(f" · {plain.name(finding.subject)}")
@@ -305,7 +312,7 @@ def _rest(report: Report) -> list[RenderableType]:
     lines: list[RenderableType] = [Text("")]
     if report.not_evaluated:
         lines.append(labelled("not evaluated:", wording.not_evaluated(report.not_evaluated)))
-    lines.append(_values_line("cost of the profiler", report.overhead))
+    lines.append(_overhead(report.overhead))
     return lines
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.constrain import Constrain
@@ -135,11 +136,12 @@ def _head(screen: FirstScreen, width: int) -> list[RenderableType]:
     ]
 
 
-class _Marked:
+class _Marked(msgspec.Struct, frozen=True):
     """Words after a mark; in a stream without the mark's character after an ASCII one."""
 
-    def __init__(self, mark: str, words: str, style: str) -> None:
-        self.mark, self.words, self.style = mark, words, style
+    mark: str
+    words: str
+    style: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         mark = {"✓": "ok:", "…": "...", "✗": "x"}.get(self.mark, self.mark) if options.ascii_only else self.mark
@@ -188,16 +190,12 @@ def _cause(screen: FirstScreen) -> list[RenderableType]:
     return [_line(f"saved by the fix: {screen.cause} {screen.shown(screen.saved_ms)}, {share}")]
 
 
-class _Segments:
-    """The parts of a step, largest first, each with its time, its share and a bar.
+class _Segments(msgspec.Struct, frozen=True):
+    """The parts of a step, largest first, each with its time, its share and a bar."""
 
-    Args:
-        bar: The step.
-        shown: A time of it in words.
-    """
-
-    def __init__(self, bar: StepBar, shown: Callable[[float], str]) -> None:
-        self.bar, self.shown = bar, shown
+    bar: StepBar
+    shown: Callable[[float], str]
+    """A time of it in words."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = _rows(self.bar)

@@ -1,14 +1,17 @@
 """Titles, paragraphs and labelled text as the terminal shows them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lightning_gpuprof.model.finding import Severity
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import keep_together
+
+SEVERITY_STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def title(text: str) -> RenderableType:

@@ -1,18 +1,17 @@
 """What the rules say of a trace by itself: its verdict, findings and fixes, on the terminal."""
 
 import re
-from collections.abc import Mapping
 
 from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
+from lightning_gpuprof.model.finding import Finding, NotEvaluated
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import TRACE_ALL_RANKS
 from lightning_gpuprof.sinks import plain, wording
-from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_text
+from lightning_gpuprof.sinks.terminal_text import SEVERITY_STYLES, indented, labelled, sentence_text
 
 QUIET = "No finding from this trace."
 HOW = "Trainer(callbacks=[GpuProfiler()])"
@@ -22,8 +21,6 @@ MAX_WHOLE = 3
 
 _TRACE_OTHERS = re.compile(re.escape(TRACE_ALL_RANKS).replace("RANKS", r"\d+"))
 _COMPARED = "see the comparison of the ranks"
-
-_STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def terminal(found: TraceDiagnosis, *, whole: bool, run: str = "") -> list[RenderableType]:
@@ -77,7 +74,7 @@ def unjudged(found: TraceDiagnosis, run: str = "") -> list[tuple[str, str, list[
 def _head(number: int, finding: Finding) -> Text:
     return Text.assemble(
         f"{number}. ",
-        (finding.severity, _STYLES[finding.severity]),
+        (finding.severity, SEVERITY_STYLES[finding.severity]),
         " ",
         (plain.name(finding.title or finding.rule), "bold"),
         (f" ({plain.name(finding.rule)})", "dim") if finding.title else "",

@@ -7,7 +7,7 @@ from itertools import groupby
 from lightning_gpuprof.model.finding import Finding, NotEvaluated
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.sinks import plain, wording
-from lightning_gpuprof.sinks.html_page import bdi, page, prose, table_html
+from lightning_gpuprof.sinks.html_page import absent, bdi, headed, listed, page, prose, table_html
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_findings import QUIET, diff, unjudged
 from lightning_gpuprof.sinks.trace_summary import sentences
@@ -50,7 +50,6 @@ def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDia
     file, name = name, plain.name(name)
     chapters = [(title, list(entries)) for title, entries in groupby(CATALOGUE, key=lambda entry: entry.chapter)]
     links = "".join(f'<a href="#{_anchor(title)}">{escape(title)}</a>\n' for title, _ in chapters)
-    items = "".join(f"<li>{bdi(line)}</li>\n" for line in sentences(analysis))
     links = f'<a href="#summary">Summary</a>\n{links}'
     if diagnosis is not None:
         links = f'<a href="#findings">Findings</a>\n{links}'
@@ -58,7 +57,7 @@ def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDia
         f"<header>\n<h1>Trace {bdi(name)}</h1>\n</header>\n",
         f'<nav aria-label="Sections">\n{links}</nav>\n<main id="main" tabindex="-1">\n',
         "" if diagnosis is None else findings_section(diagnosis),
-        f'<section id="summary">\n<h2>Summary</h2>\n<ul>\n{items}</ul>\n{opening_html(file)}</section>\n',
+        headed("summary", "Summary", listed(sentences(analysis)) + opening_html(file)),
         *(_chapter(title, entries, analysis) for title, entries in chapters),
         "</main>\n",
     ]
@@ -74,7 +73,7 @@ def _chapter(title: str, entries: Sequence[Entry], analysis: TraceAnalysis) -> s
         for entry in entries
         for table in entry.long_tables(analysis)
     ]
-    shown = drawn + ("".join(parts) or '<p class="absent">The trace has no data for this.</p>\n')
+    shown = drawn + ("".join(parts) or absent("The trace has no data for this."))
     head = f"<h2>{escape(title)}</h2>"
     if not is_open:
         head, shown = "", f'<details class="group">\n<summary>{head}</summary>\n{shown}</details>'
@@ -95,10 +94,7 @@ def findings_section(found: TraceDiagnosis) -> str:
     caveats = "".join(f"<p>{bdi(plain.sentence(caveat))}</p>\n" for caveat in found.caveats)
     cards = "".join(map(card, found.findings)) or f"<p>{escape(QUIET)}</p>\n"
     rest = "".join(_unjudged(*one) for one in unjudged(found))
-    return (
-        f'<section id="findings">\n<h2>{bdi(plain.sentence(found.verdict.summary))}</h2>\n{caveats}{cards}'
-        f"{rest}</section>\n"
-    )
+    return headed("findings", bdi(plain.sentence(found.verdict.summary)), caveats + cards + rest)
 
 
 def card(finding: Finding) -> str:

@@ -183,12 +183,9 @@ _MAX_CHARACTERS = 300
 
 
 def opening_html(file: str) -> str:
-    """The command that opens a trace in Perfetto, and how to do without it.
+    """The command that opens a trace in a run's folder in Perfetto, and how to do without it.
 
     A page asks no other host by itself, so it has no link there.
-
-    Args:
-        file: The trace, in the folder of the run.
     """
     if not file:
         return ""

@@ -97,7 +97,9 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _view(self, request: Request) -> Response:
         """One view of a run."""
-        from lightning_gpuprof.tensorboard_plugin.views import OVERVIEW, TAB_VIEWS, overview
+        from lightning_gpuprof.sinks.first_screen import first_screen
+        from lightning_gpuprof.sinks.views import first
+        from lightning_gpuprof.tensorboard_plugin.views import OVERVIEW, TAB_VIEWS
 
         view = TAB_VIEWS.get(_argument(request, "view"))
         run = self._run(_argument(request, "run"))
@@ -111,9 +113,13 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         made = self._reports.of(files, REPORT_S)
         if isinstance(made, Pending):
             return answers.data(request, {"pending": made.why}, status=202)
-        folder = self._given / run.name  # as a user would name it
-        html = _rendered(lambda: overview(made.report, folder) if view is OVERVIEW else view.render(made.report))
-        return self._answer(request, html, view.anchor, [(made, files)])
+
+        def render() -> str:
+            if view is not OVERVIEW:
+                return view.render(made.report)
+            return first.render(first_screen(made.report, self._given / run.name))  # as a user would name it
+
+        return self._answer(request, _rendered(render), view.anchor, [(made, files)])
 
     def _compare(self, request: Request) -> Response:
         """One view of two runs side by side."""

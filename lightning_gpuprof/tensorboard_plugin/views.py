@@ -2,11 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks.first_screen import first_screen
-from lightning_gpuprof.sinks.views import first
 from lightning_gpuprof.sinks.views.catalogue import GROUPS, VIEWS, View, group_anchor, was_measured
 
 OVERVIEW = View("overview", "Overview", VIEWS[0].render)
@@ -53,19 +50,6 @@ TITLES: list[dict[str, object]] = [
     {"anchor": view.anchor, "title": view.title, "views": MEMBERS.get(view.anchor, ())}
     for view in (OVERVIEW, *(TAB_VIEWS[anchor] for anchor in MEMBERS))
 ]
-
-
-def overview(report: Report, folder: Path) -> str:
-    """The first screen with the command that proves the fix.
-
-    Args:
-        report: The report.
-        folder: Of the run.
-
-    Returns:
-        HTML, one section.
-    """
-    return first.render(first_screen(report, folder))
 
 
 def empty_groups(report: Report) -> list[str]:

@@ -15,6 +15,7 @@ from lightning_gpuprof.model.trial import Arm, NotTried
 from lightning_gpuprof.trial.at_start import TRAINER_ARGUMENTS
 
 NEEDS_A_HUMAN = "your code has to change"
+LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 
 _CALLS: Mapping[str, tuple[str, ...]] = {
     "DataLoader": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"),
@@ -85,11 +86,7 @@ _ONLY: Mapping[str, bool] = {"enable_progress_bar": False, "logger": False, **di
 
 
 def advised(findings: Sequence[Finding]) -> tuple[tuple[Arm, ...], tuple[NotTried, ...]]:
-    """What findings advise: what is a setting, once each, and what is not.
-
-    Args:
-        findings: Of a report, most valuable first.
-    """
+    """What findings, most valuable first, advise: what is a setting, once each, and what is not."""
     arms: dict[str, Arm] = {}
     left: list[NotTried] = []
     for finding in findings:
@@ -121,11 +118,9 @@ _RARER = re.compile(r"if [\w.]+ % (\d+): return  # at the start of (\w+)\.(\w+)"
 def rarer_hook(line: str) -> tuple[str, str, int] | None:
     """What a line of advice lets return at once in all but one of so many steps.
 
-    Args:
-        line: Such as ``if batch_idx % 50: return  # at the start of Audit.on_train_batch_end``.
-
     Returns:
-        Class, hook and number; None: it is another line.
+        Class, hook and number of ``if batch_idx % 50: return  # at the start of Audit.on_train_batch_end``; None: it is
+        another line.
     """
     found = _RARER.fullmatch(line.strip())
     return None if found is None else (found[2], found[3], int(found[1]))
@@ -262,8 +257,7 @@ def _arm(name: str, value: Value) -> Arm:
 def loader_arms(cpus: int) -> tuple[Arm, ...]:
     """Numbers of workers for the search of the loader's best settings; how far they prefetch is tried after it.
 
-    Args:
-        cpus: That this process may use; more workers than that only take them from each other.
+    There are no more than CPUs that this process may use: further ones only take them from each other.
     """
     counts = sorted({count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if count < cpus} | {cpus})
     settings: list[dict[str, Value]] = [{"num_workers": 0}]

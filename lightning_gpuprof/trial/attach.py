@@ -40,10 +40,7 @@ _CLASSES = (("lightning.pytorch", "Trainer"), ("pytorch_lightning", "Trainer"))
 
 
 def attach(folder: Path) -> None:
-    """Let the next fit of any Trainer be a trial, and the last thing that this program does.
-
-    Args:
-        folder: Has the plan.
+    """Let the next fit of any Trainer be a trial, and the last thing that this program does; the folder has the plan.
 
     Raises:
         TrialOver: Lightning does not take the arguments that the plan has for the Trainer.

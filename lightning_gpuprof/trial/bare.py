@@ -18,7 +18,7 @@ from lightning_gpuprof.model.config import check_int
 from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.report import Distribution
 from lightning_gpuprof.model.trial import BASE, Block, Outcome
-from lightning_gpuprof.trial.judging import paired
+from lightning_gpuprof.trial.judging import mean_step_ms, paired
 
 _OTHER = "b"
 _ROUNDS = 20
@@ -136,19 +136,13 @@ def ab(a: Callable[[], Any], b: Callable[[], Any], *, seconds: float = 10.0) -> 
             blocks.append(Block(arm=arm, round=number, steps=calls[arm], seconds=took_s))
     found = paired(blocks, _OTHER)
     assert found is not None
-    mean_ms = {
-        arm: 1e3
-        * sum(one.seconds for one in blocks if one.arm == arm)
-        / sum(one.steps for one in blocks if one.arm == arm)
-        for arm in functions
-    }
     return Comparison(
         outcome=found.outcome,
         speedup=found.speedup,
         lower=found.lower,
         upper=found.upper,
-        a_ms=mean_ms[BASE],
-        b_ms=mean_ms[_OTHER],
+        a_ms=mean_step_ms(blocks, BASE) or 0.0,
+        b_ms=mean_step_ms(blocks, _OTHER) or 0.0,
     )
 
 

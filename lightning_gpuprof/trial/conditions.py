@@ -23,11 +23,7 @@ COMPARED = frozenset(fact.name for fact in FACTS if fact.hashed and fact.role !=
 
 
 def settings(conditions: Mapping[str, Value]) -> dict[str, Value]:
-    """Those of the facts that must be the same.
-
-    Args:
-        conditions: All facts of a run.
-    """
+    """Those of the facts of a run that must be the same."""
     return {name: value for name, value in conditions.items() if name in COMPARED}
 
 

@@ -120,8 +120,7 @@ def is_tuning(trainer: Any) -> bool:
 def forget_exceptions(trainer: Any) -> None:
     """The end of a trial is no failure: neither callbacks nor the data module are told of it.
 
-    Args:
-        trainer: Whose fit is left by :class:`~lightning_gpuprof.errors.TrialOver`.
+    It leaves the fit by :class:`~lightning_gpuprof.errors.TrialOver`.
     """
     trainer.callbacks = []
     if trainer.datamodule is not None:

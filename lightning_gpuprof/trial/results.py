@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.trial import BASE, Added, Arm, Block, Event, NotTried, Plan, Skipped, Started, Trial, Tried
-from lightning_gpuprof.trial.arms import changes_numbers
+from lightning_gpuprof.trial.arms import LOGGER_DOES_NOT_RUN, changes_numbers
 from lightning_gpuprof.trial.judging import mean_step_ms, paired
 from lightning_gpuprof.trial.schedule import CEILINGS
-
-_LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 
 
 def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried] = (), ended_in: str = "") -> Trial:
@@ -42,7 +40,7 @@ def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried]
             left.append(NotTried(rule=rule, advice=arm.name, why=why, promised_speedup=arm.promised_speedup))
     started = next((event for event in events if isinstance(event, Started)), None)
     for logger in started.loggers if started else ():
-        left.append(NotTried(rule="", advice=f"what {logger} costs", why=_LOGGER_DOES_NOT_RUN))
+        left.append(NotTried(rule="", advice=f"what {logger} costs", why=LOGGER_DOES_NOT_RUN))
     return Trial(
         device=started.device if started else "",
         base_step_ms=base_ms,

@@ -52,11 +52,7 @@ def check_memory(workers: int, *, worker_bytes: float, free_bytes: float | None 
 
 
 def own_bytes(processes: Iterable[int]) -> float:
-    """Memory in bytes that only the process has, of the largest of some processes; 0: not known.
-
-    Args:
-        processes: Their numbers.
-    """
+    """Memory in bytes that only the process has, of the largest of some processes; 0: not known."""
     found = [0.0]
     for number in processes:
         try:

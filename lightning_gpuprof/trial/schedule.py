@@ -184,11 +184,7 @@ class Schedule:
 
 
 def combined(arms: Sequence[Arm]) -> Arm | None:
-    """Several arms as one; None where fewer than two go together.
-
-    Args:
-        arms: The most valuable first: where two set the same, that one counts.
-    """
+    """Several arms as one; where two set the same, the first of them counts. None where fewer than two go together."""
     chosen: list[Arm] = []
     for arm in arms:
         if not any(_set_by(arm) & _set_by(other) for other in chosen):

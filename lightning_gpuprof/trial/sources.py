@@ -169,9 +169,6 @@ class ReplaySource(Source):
     """One batch again and again: what a perfect loader would give.
 
     Containers are made again for each step; tensors are the same until a step has changed one in place.
-
-    Args:
-        first: The batch, as a source gave it.
     """
 
     def __init__(self, first: tuple[Any, int, int]) -> None:
@@ -187,17 +184,14 @@ class ReplaySource(Source):
         if self._kept is None and self._versions is not None and self._versions != self._now():
             self._kept = tree_map_only(torch.Tensor, torch.clone, self._batch)  # from now on a copy for each step
         self._versions = self._now()
-        make = torch.clone if self._kept is not None else _same
+        # detached: what a step asks of a tensor (a gradient) does not last
+        make = torch.clone if self._kept is not None else lambda tensor: tensor.detach()
         return tree_map_only(torch.Tensor, make, self._batch if self._kept is None else self._kept)
 
     def _now(self) -> list[int]:
         found: list[int] = []
         tree_map_only(torch.Tensor, lambda tensor: found.append(tensor._version), self._batch)
         return found
-
-
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach()  # of its own: what a step asks of it (a gradient) does not last
 
 
 def worker_count(combined: Any) -> int:

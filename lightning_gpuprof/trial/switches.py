@@ -20,10 +20,9 @@ from torch.utils._pytree import tree_map_only
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.trial import Arm
-from lightning_gpuprof.trial.arms import rarer_hook
+from lightning_gpuprof.trial.arms import LOGGER_DOES_NOT_RUN, NEEDS_A_HUMAN, rarer_hook
 from lightning_gpuprof.trial.harmless import do_nothing, lightning_package
 
-_LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 _NO_VALIDATION = "validation is not run in a trial: its time is outside the steps"
 
 
@@ -155,7 +154,7 @@ def _call_switches(change: Change, trainer: Any) -> list[Switch]:
         other = sorted(set(change.arguments) - {"fused", "foreach"})
         if other:
             raise TrialError(f"{change.call}({other[0]}=...) needs another optimizer: compare two runs")
-        optimizers = _optimizers(trainer)
+        optimizers = [getattr(one, "_optimizer", one) for one in trainer.strategy.optimizers]
         for name in change.arguments:
             if lacking := [one for one in optimizers if any(name not in group for group in one.param_groups)]:
                 raise TrialError(f"{type(lacking[0]).__name__} has no {name}")
@@ -167,7 +166,7 @@ def _call_switches(change: Change, trainer: Any) -> list[Switch]:
     if change.call.endswith("Strategy"):
         raise TrialError(f"{change.call} is made before the training: compare two runs")
     if "." in change.call:
-        raise TrialError("your code has to change")
+        raise TrialError(NEEDS_A_HUMAN)
     named = [one for one in trainer.callbacks if type(one).__name__ == change.call]
     if not named:
         raise TrialError(f"there is no {change.call} in this training")
@@ -188,7 +187,7 @@ def _trainer_switches(trainer: Any, name: str, value: Any) -> tuple[Switch, ...]
 
 def _trainer_switch(trainer: Any, name: str, value: Any) -> Switch:
     if name in ("log_every_n_steps", "logger") and any(type(one).__name__ == "DummyLogger" for one in trainer.loggers):
-        raise TrialError(_LOGGER_DOES_NOT_RUN)
+        raise TrialError(LOGGER_DOES_NOT_RUN)
     if name in ("log_every_n_steps", "gradient_clip_val", "gradient_clip_algorithm"):
         return _attribute(trainer, name, value)
     if name == "benchmark":
@@ -216,10 +215,6 @@ def _precision(trainer: Any, value: str) -> Any:
     if value in ("32", "32-true"):
         return plugins.Precision()
     raise TrialError(f"precision={value!r} converts the weights: compare two runs")
-
-
-def _optimizers(trainer: Any) -> list[torch.optim.Optimizer]:
-    return [getattr(one, "_optimizer", one) for one in trainer.strategy.optimizers]
 
 
 def _without_bar(trainer: Any) -> tuple[Switch, ...]:
@@ -258,18 +253,6 @@ def _nothing_around(trainer: Any) -> tuple[Switch, ...]:
     )
 
 
-def _set_threshold(values: int | tuple[int, ...]) -> None:
-    gc.set_threshold(*(values if isinstance(values, tuple) else (values,)))
-
-
-def _set_collector(on: bool) -> None:
-    (gc.enable if on else gc.disable)()
-
-
-def _set_frozen(on: bool) -> None:
-    (gc.freeze if on else gc.unfreeze)()
-
-
 _SETTERS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "torch.set_float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "torch.set_num_threads": (torch.get_num_threads, torch.set_num_threads),
@@ -282,13 +265,16 @@ _SETTERS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         torch.backends.cuda.mem_efficient_sdp_enabled,
         torch.backends.cuda.enable_mem_efficient_sdp,
     ),
-    "gc.set_threshold": (gc.get_threshold, _set_threshold),
+    "gc.set_threshold": (
+        gc.get_threshold,
+        lambda values: gc.set_threshold(*values) if isinstance(values, tuple) else gc.set_threshold(values),
+    ),
 }
 """Calls with arguments: how the value is read, and how it is set."""
 
 _TOGGLES: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any], bool]] = {
-    "gc.freeze": (lambda: gc.get_freeze_count() > 0, _set_frozen, True),
-    "gc.disable": (gc.isenabled, _set_collector, False),
+    "gc.freeze": (lambda: gc.get_freeze_count() > 0, lambda on: (gc.freeze if on else gc.unfreeze)(), True),
+    "gc.disable": (gc.isenabled, lambda on: (gc.enable if on else gc.disable)(), False),
 }
 """Calls without arguments: how the state is read, how it is set, and what the call sets."""
 
@@ -316,7 +302,7 @@ def _removal_switches(line: str, trainer: Any) -> list[Switch]:
     if any(type(one).__name__ == name for one in trainer.loggers):
         return [_attribute(trainer, "loggers", [one for one in trainer.loggers if type(one).__name__ != name])]
     if any(vars(one).get("in_place_of") == name for one in trainer.loggers):
-        raise TrialError(_LOGGER_DOES_NOT_RUN)
+        raise TrialError(LOGGER_DOES_NOT_RUN)
     if name in _REPEATED:
         return [_attribute(*_REPEATED[name], do_nothing)]
     if _PROCESS_LINE.match(line):
@@ -343,7 +329,7 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
     try:
         [statement] = ast.parse(text).body
     except (SyntaxError, ValueError):
-        raise TrialError("your code has to change") from None
+        raise TrialError(NEEDS_A_HUMAN) from None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target, value = ast.unparse(statement.targets[0]), statement.value
         if target.startswith("torch.backends.") and isinstance(value, ast.Constant):
@@ -352,7 +338,8 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
             return [_setting(partial(getattr, flags, name), partial(setattr, flags, name), value.value)]
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
         if called == "torch.compile" and isinstance(value, ast.Call):
-            return [_compiled(trainer.lightning_module, _keywords(value))]
+            options = {one.arg: ast.literal_eval(one.value) for one in value.keywords if one.arg}
+            return [_compiled(trainer.lightning_module, options)]
     if (found := _CHANNELS_LAST.fullmatch(text)) is not None:
         if found[1] == "x":
             return [_channels_last_batch(trainer.strategy)]
@@ -365,11 +352,7 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
             return [_setting(read, write, values[0] if len(values) == 1 else tuple(values))]
         if name in _TOGGLES:
             return [_setting(*_TOGGLES[name])]
-    raise TrialError("your code has to change")
-
-
-def _keywords(call: ast.Call) -> dict[str, Any]:
-    return {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
+    raise TrialError(NEEDS_A_HUMAN)
 
 
 def _value(node: ast.expr) -> Any:

@@ -50,11 +50,7 @@ _DEAD_WORKER = re.compile(r"DataLoader worker \(pid\D* (\d+)")
 
 
 class Fetcher:
-    """In the place of Lightning's data fetcher: the start of a step is when it is asked for a batch.
-
-    Args:
-        trial: Decides.
-    """
+    """In the place of Lightning's data fetcher: the start of a step is when it is asked for a batch."""
 
     done = False
     length: int | None = None
@@ -132,11 +128,7 @@ class InterleavedTrial:
         """An error is ours, not the arm's."""
 
     def started(self, left_out: LeftOut) -> Started:
-        """What is known when the first step begins.
-
-        Args:
-            left_out: Of the user's program.
-        """
+        """What is known when the first step begins, with what of the user's program was left out."""
         strategy = self._trainer.strategy
         device = strategy.root_device
         ranks = (getattr(strategy, "distributed_sampler_kwargs", None) or {}).get("num_replicas", 1)

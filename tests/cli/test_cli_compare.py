@@ -140,13 +140,13 @@ def test_a_wrong_option_is_an_error_before_any_run_is_read(refused: Callable[...
     ("text", "ratio"), [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05), ("0%", 0.0), ("12.5%", 0.125)]
 )
 def test_a_share_is_a_percentage_or_a_fraction(text: str, ratio: float) -> None:
-    assert parse_share("--threshold", text) == pytest.approx(ratio)
+    assert parse_share(text) == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize("text", ["-1%", "100%", "nan", "inf", "", "%"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ArgumentError):
-        parse_share("--threshold", text)
+        parse_share(text)
 
 
 def test_how_to_write_a_value_with_a_dash_is_said(capsys: pytest.CaptureFixture[str]) -> None:

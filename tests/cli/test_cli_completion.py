@@ -11,7 +11,7 @@ import pytest
 import shtab
 
 from lightning_gpuprof.cli import explain
-from lightning_gpuprof.cli.entries import ENTRIES
+from lightning_gpuprof.cli.main import ENTRIES
 from lightning_gpuprof.sinks.trace_table_names import NAMES
 
 

@@ -12,8 +12,7 @@ from saved_runs import save_run
 
 import lightning_gpuprof
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli.entries import ENTRIES
-from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.cli.main import ENTRIES, main
 from terminal_screen import run_in_terminal, screen
 
 ROOMS = {file.stem for file in Path(lightning_gpuprof.__file__).parent.iterdir() if not file.name.startswith("_")}
@@ -50,7 +49,10 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     assert names == ["lightning_gpuprof.cli.command"] * len(ENTRIES)
     rooms = imported_by("--help")
     assert {name for name in rooms if name.partition(".")[0] in ROOMS} == {
-        *("cli", "cli.command", "cli.entries", "cli.main", "errors")
+        "cli",
+        "cli.command",
+        "cli.main",
+        "errors",
     }
     assert not {"msgspec", "dataclasses", "inspect", "difflib", "traceback", *HEAVY} & rooms
 

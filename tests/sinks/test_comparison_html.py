@@ -13,7 +13,7 @@ from parsed_page import Page
 from sample_report import slower
 
 from lightning_gpuprof.analyze.compare import compare
-from lightning_gpuprof.sinks import comparison_html, json_report
+from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.comparison_answer import answer
 from lightning_gpuprof.sinks.comparison_html import render_html
 
@@ -87,7 +87,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[tuple[Any, list[str]]]:
     target = tmp_path / "compare.html"
     full = sample_report.full_report()
     promised = msgspec.structs.replace(compare(full, slower(full)), predicted_step_speedup_max=1.3)
-    comparison_html.write(promised, target)
+    target.write_text(render_html(promised), encoding="utf-8")
     page = browser.new_page(viewport={"width": 900, "height": 700})
     page.set_default_timeout(PATIENCE_MS)
     asked: list[str] = []

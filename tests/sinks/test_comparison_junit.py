@@ -1,17 +1,14 @@
 """JUnit XML of a comparison: well-formed whatever names hold, failures for regressions, skips for no comparison."""
 
-from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 import sample_report
 from sample_report import slower
 
 from lightning_gpuprof.analyze.compare import compare
-from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks.comparison_junit import render_junit, write_junit
+from lightning_gpuprof.sinks.comparison_junit import render_junit
 
 
 def comparison(before: Report, after: Report) -> Comparison:
@@ -73,9 +70,3 @@ def test_hostile_names_leave_the_file_well_formed() -> None:
     assert any("script" in case.attrib["name"] for case in root.iter("testcase"))
     for character in ("<script", "\x00", "\x1b", "\u202e"):
         assert character not in content.decode()
-
-
-def test_a_file_that_cannot_be_written_is_told_with_its_name(tmp_path: Path) -> None:
-    full = sample_report.full_report()
-    with pytest.raises(ReportError, match="missing"):
-        write_junit(comparison(full, full), tmp_path / "missing" / "gpuprof.xml")

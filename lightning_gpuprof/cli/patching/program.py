@@ -34,11 +34,7 @@ class Site(NamedTuple):
 
 
 class Program:
-    """The files of one program.
-
-    Args:
-        sources: Parsed.
-    """
+    """The files of one program."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = sources

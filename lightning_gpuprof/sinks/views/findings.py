@@ -10,7 +10,7 @@ from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 from lightning_gpuprof.sinks.first_screen import title_of
 from lightning_gpuprof.sinks.fix import line_of, named
 from lightning_gpuprof.sinks.gains import likely_saved_ms, saved_words, scale_of
-from lightning_gpuprof.sinks.html_page import bdi, prose, scrolling, section, term, unfolded_on_click
+from lightning_gpuprof.sinks.html_page import bdi, headed, prose, scrolling, section, term, unfolded_on_click
 from lightning_gpuprof.sinks.views.first import MINUS
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 
@@ -18,15 +18,13 @@ from lightning_gpuprof.sinks.window_figures.timeline import moments
 def findings(report: Report) -> str:
     """Each finding in a line that unfolds into its evidence, advice and gain, most valuable first."""
     if not report.findings:
-        return (
-            f'<section id="findings">\n<h2>Findings</h2>\n<p>{escape(wording.nothing_found(report))}</p>\n</section>\n'
-        )
+        return headed("findings", "Findings", f"<p>{escape(wording.nothing_found(report))}</p>\n")
     drawn = {n: one.name for window in report.windows for one in moments(report, window) for n in one.numbers}
     cards = "".join(
         _finding(n, finding, report.steps.count, line_of(finding, report.lines), drawn.get(n, ""))
         for n, finding in enumerate(report.findings, 1)
     )
-    return f'<section id="findings">\n<h2>Findings, most valuable first</h2>\n{cards}</section>\n'
+    return headed("findings", "Findings, most valuable first", cards)
 
 
 def _finding(number: int, finding: Finding, steps: int, line: LineRow | None, moment: str) -> str:

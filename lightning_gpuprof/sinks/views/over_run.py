@@ -10,7 +10,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import compile_tables, device_tables, host_tables, input_tables, rank_tables, tables
 from lightning_gpuprof.sinks.curve_figure import curve_figure, curve_table
 from lightning_gpuprof.sinks.drawings import curves_svg, heat_html
-from lightning_gpuprof.sinks.html_page import bdi, figure, section, titled, unfolded_on_click
+from lightning_gpuprof.sinks.html_page import absent, bdi, figure, headed, section, titled, unfolded_on_click
 from lightning_gpuprof.sinks.memory_tables import memory_tables
 
 _LABEL = "Utilization, memory, power, clocks, CPU time and disk traffic over the run"
@@ -21,16 +21,10 @@ def curves(report: Report) -> str:
     """Curves of GPUs, allocator and host under each other, on the axis of the steps."""
     drawn = curve_figure(report)
     if drawn is None:
-        return (
-            f'<section id="curves">\n<h2>{_TITLE}</h2>\n'
-            '<p class="absent">Nothing was sampled during the steps.</p>\n</section>\n'
-        )
-    return (
-        f'<section id="curves">\n<h2>{_TITLE}</h2>\n'
-        "<p>Long runs show the minimum and maximum of each interval.</p>\n"
-        f"{figure('curves', drawn, _LABEL, curves_svg(drawn))}"
-        f"{unfolded_on_click((curve_table(report),))}</section>\n"
-    )
+        return headed("curves", _TITLE, absent("Nothing was sampled during the steps."))
+    hint = "<p>Long runs show the minimum and maximum of each interval.</p>\n"
+    table = unfolded_on_click((curve_table(report),))
+    return headed("curves", _TITLE, hint + figure("curves", drawn, _LABEL, curves_svg(drawn)) + table)
 
 
 def ranks(report: Report) -> str:
@@ -38,7 +32,7 @@ def ranks(report: Report) -> str:
     found = report.ranks
     if found is None or len(found.rows) < 2:
         return ""
-    absent = f"<p>Left out: {escape('; '.join(found.left_out))}.</p>\n" if found.left_out else ""
+    left_out = f"<p>Left out: {escape('; '.join(found.left_out))}.</p>\n" if found.left_out else ""
     drawn = rank_tables.heat_figure(found)
     several = f"{len(found.rows)} of {found.world_size} ranks" if len(found.rows) < found.world_size else "All ranks"
     folded = (
@@ -51,13 +45,13 @@ def ranks(report: Report) -> str:
         f"<p>{several}: medians in ms, over the {count(found.steps)} steps that are steady on all of them. The colour "
         f"is the difference from the median rank{beside}; a late rank shows in the others "
         f"as {words_of('sync')}.{folded}</p>\n"
-        f"{absent}{heat_html(drawn)}"
+        f"{left_out}{heat_html(drawn)}"
     )
     table = rank_tables.rank_table(found)
     if len(found.rows) <= rank_tables.MAX_ROWS:
         return section("ranks", table, lead)
     all_ranks = replace(table, title=f"{count(len(found.rows))} ranks, the latest first")
-    return f'<section id="ranks">\n<h2>{table.title}</h2>\n{lead}{unfolded_on_click((all_ranks,))}</section>\n'
+    return headed("ranks", table.title, lead + unfolded_on_click((all_ranks,)))
 
 
 def compiling(report: Report) -> str:

@@ -10,7 +10,7 @@ from lightning_gpuprof.model.report import Report, Steps
 from lightning_gpuprof.sinks import plain, tables, wording
 from lightning_gpuprof.sinks.first_screen import first_screen, reliability
 from lightning_gpuprof.sinks.gains import faster
-from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, section, table_html, term
+from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, headed, section, table_html, term
 from lightning_gpuprof.sinks.tables import NAME, Column, Table
 
 _GLOSSARY: tuple[tuple[str, str], ...] = (
@@ -38,19 +38,16 @@ def summary(report: Report) -> str:
     """What was measured, whether it can be relied on, what bounds it, and the numbers that a run is known by."""
     known = reliability(report)
     items = "".join(f"<li>{bdi(caveat)}</li>\n" for caveat in known.details)
-    return "".join(
-        (
-            f'<section id="summary">\n<h2>{wording.title(report).capitalize()}</h2>\n',
-            f"<p>{bdi(wording.headline(report))}</p>\n" if wording.headline(report) else "",
-            f"<p>{bdi(wording.steadiness(report))}</p>\n",
-            _hash(report),
-            f'<p class="sure {known.kind.replace(" ", "-")}">{escape(f"{known.mark} {known.words}")}</p>\n',
-            f'<ul class="caveats">\n{items}</ul>\n' if items else "",
-            _verdict(report),
-            tiles(report),
-            "</section>\n",
-        )
+    parts = (
+        f"<p>{bdi(wording.headline(report))}</p>\n" if wording.headline(report) else "",
+        f"<p>{bdi(wording.steadiness(report))}</p>\n",
+        _hash(report),
+        f'<p class="sure {known.kind.replace(" ", "-")}">{escape(f"{known.mark} {known.words}")}</p>\n',
+        f'<ul class="caveats">\n{items}</ul>\n' if items else "",
+        _verdict(report),
+        tiles(report),
     )
+    return headed("summary", wording.title(report).capitalize(), "".join(parts))
 
 
 def _hash(report: Report) -> str:

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import tables, time_tables, wording
 from lightning_gpuprof.sinks.drawings import spread_svg, steps_svg
 from lightning_gpuprof.sinks.figures import spread_figure, step_figure
-from lightning_gpuprof.sinks.html_page import figure, legend, section, stack, table_html, term, titled
+from lightning_gpuprof.sinks.html_page import absent, figure, headed, legend, section, stack, table_html, term, titled
 from lightning_gpuprof.sinks.line_tables import timed_note, timed_tables
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of_steps
 
@@ -51,10 +51,7 @@ def steps(report: Report) -> str:
     """The time of each step as a figure, stacked by phase."""
     curves = step_figure(report)
     if curves is None:
-        return (
-            '<section id="steps">\n<h2>Step time over steps</h2>\n'
-            '<p class="absent">The report has no curves of the steps.</p>\n</section>\n'
-        )
+        return headed("steps", "Step time over steps", absent("The report has no curves of the steps."))
     stretch = (curves.batch[-1] - curves.batch[0] + 1) / len(curves.batch)
     thinned = ""
     if stretch >= 2:
@@ -62,11 +59,9 @@ def steps(report: Report) -> str:
             f"<p>Each point is the longest of about {numbers.significant(stretch)} steps; the longest steps of the run "
             "are all there.</p>\n"
         )
-    return (
-        f'<section id="steps">\n<h2>Step time over steps, stacked by phase <small>ms</small></h2>\n{thinned}'
-        f"{figure('steps', curves, _STEPS_LABEL, steps_svg(curves))}"
-        f"{_marked(report)}</section>\n"
-    )
+    drawn = figure("steps", curves, _STEPS_LABEL, steps_svg(curves))
+    title = "Step time over steps, stacked by phase <small>ms</small>"
+    return headed("steps", title, thinned + drawn + _marked(report))
 
 
 def _marked(report: Report) -> str:

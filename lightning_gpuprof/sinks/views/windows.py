@@ -5,7 +5,7 @@ from html import escape
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.sinks import tables
-from lightning_gpuprof.sinks.html_page import bdi, section, table_html, unfolded_on_click
+from lightning_gpuprof.sinks.html_page import absent, headed, listed, section, table_html, unfolded_on_click
 from lightning_gpuprof.sinks.trace_summary import device_sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of
@@ -45,11 +45,10 @@ _OF_WINDOWS = frozenset(
 
 def windows(report: Report) -> str:
     """All windows: why devices were idle, what they did, for which code, as figures and as tables."""
-    others = "".join(f"<li>{bdi(text)}</li>\n" for text in report.rank_windows)
-    listed = f"<h3>Windows of other ranks</h3>\n<ul>\n{others}</ul>\n" if others else ""
+    others = f"<h3>Windows of other ranks</h3>\n{listed(report.rank_windows)}" if report.rank_windows else ""
     if report.window_ranks is not None:
-        listed += unfolded_on_click(all_tables(report.window_ranks))
-    return section("windows", tables.window_table(report), "", listed + "".join(map(_window, report.windows)))
+        others += unfolded_on_click(all_tables(report.window_ranks))
+    return section("windows", tables.window_table(report), "", others + "".join(map(_window, report.windows)))
 
 
 def timeline(report: Report) -> str:
@@ -79,8 +78,7 @@ def operators(report: Report) -> str:
 
 
 def _section(anchor: str, title: str, shown: list[str]) -> str:
-    absent = '<p class="absent">No trace window holds this.</p>\n'
-    return f'<section id="{anchor}">\n<h2>{title}</h2>\n{"".join(shown) or absent}</section>\n'
+    return headed(anchor, title, "".join(shown) or absent("No trace window holds this."))
 
 
 def _of_window(report: Report, window: WindowFacts, shown: str) -> str:
@@ -95,8 +93,6 @@ def _window(window: WindowFacts) -> str:
     if found is None:
         shown = unfolded_on_click([tables.operator_table(window), tables.kernel_table(window)])
         return title + opening_html(window.file) + shown if window.file or shown else ""
-    said = "".join(f"<li>{bdi(line)}</li>\n" for line in device_sentences(found))
-    sentences = f"<ul>\n{said}</ul>\n" if said else ""
     idle, roof, memory = idle_html(found), roofline_html(found), memory_html(found)
     folded = [
         table
@@ -107,7 +103,7 @@ def _window(window: WindowFacts) -> str:
     return "".join(
         (
             title,
-            sentences,
+            listed(device_sentences(found)),
             opening_html(window.file),
             f"<h4>Busy and idle</h4>\n{idle}" if idle else "",
             f"<h4>Memory</h4>\n{memory}" if memory else "",

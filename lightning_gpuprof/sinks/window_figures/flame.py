@@ -14,9 +14,9 @@ from lightning_gpuprof.model.phases import PHASES, words_of
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.drawings import stretched
+from lightning_gpuprof.sinks.drawings import WIDTH, stretched
 
-WIDTH, ROW, LETTER = 1000.0, 22.0, 7.4
+ROW, LETTER = 22.0, 7.4
 """Units of the picture; a letter is taken for wider than it mostly is, so that no name is cut."""
 NARROW_RATIO = 0.34
 """Of the width on a telephone: a name that has no room there is not shown there."""
@@ -76,7 +76,7 @@ def flame_html(flame: Flame | None) -> str:
     depth = max((bar[0] for bar in drawn), default=0) + 1
     whole = numbers.seconds(flame.total_us / 1e6)
     shapes, names = ("".join(parts) for parts in zip(*(_bar(flame, *bar) for bar in drawn), strict=True))
-    picture = stretched(WIDTH, depth * ROW, shapes, names, kind="flame")
+    picture = stretched(depth * ROW, shapes, names, kind="flame")
     label = escape(f"Flame graph: {flame.what}, {whole} in all")
     return (
         f"<h4>Flame graph <small>{flame.what}, {whole} in all</small></h4>\n"

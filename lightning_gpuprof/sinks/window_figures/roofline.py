@@ -151,11 +151,6 @@ def _hover(row: RooflineRow) -> str:
     return "<br>".join(lines)
 
 
-def _rates() -> list[Json]:
-    """Names of the powers of ten; Plotly's own end at T, after which it writes powers."""
-    return [f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" for n in _DECADES]
-
-
 def _escaped(text: str) -> str:
     """Plotly reads a few tags in texts."""
     return plain.name(text, NAME_CELLS).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -174,7 +169,8 @@ def _layout(roofline: Roofline, rows: Sequence[RooflineRow]) -> dict[str, Json]:
             **axis,
             "title": {"text": "FLOP/s"},
             "tickvals": [_DECADE**n for n in _DECADES],
-            "ticktext": _rates(),
+            # Plotly's own names end at T, after which it writes powers
+            "ticktext": [f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" for n in _DECADES],
         },
         "legend": {"orientation": "h", "y": -0.2, "itemsizing": "constant"},
         "hovermode": "closest",

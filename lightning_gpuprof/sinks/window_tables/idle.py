@@ -165,9 +165,11 @@ def longest_table(device: DeviceIdle) -> Table:
         ),
         Column(
             "host in",
-            _host,
+            lambda gap: short_names.host(gap.host, _NAME) if gap.host else words_of(gap.phase or numbers.ABSENT),
             help="innermost operator, range, call or function that the host was in for most of the gap",
-            hover=_held,
+            hover=lambda gap: (
+                f"{numbers.exact_percent(gap.host_ratio)} of the time that the host was late" if gap.host else ""
+            ),
         ),
         Column(
             what,
@@ -210,14 +212,6 @@ def _mixture(gap: IdleGap) -> str:
     """``data 56.8 ms, slow launches 0.5 ms``."""
     largest = sorted(gap.causes_us.items(), key=lambda item: -item[1])
     return ", ".join(f"{cause_word(cause)} {ms(us)}" for cause, us in largest)
-
-
-def _host(gap: IdleGap) -> str:
-    return short_names.host(gap.host, _NAME) if gap.host else words_of(gap.phase or numbers.ABSENT)
-
-
-def _held(gap: IdleGap) -> str:
-    return f"{numbers.exact_percent(gap.host_ratio)} of the time that the host was late" if gap.host else ""
 
 
 def _largest_of_steps(steps: tuple[StepIdle, ...]) -> list[IdleCause]:

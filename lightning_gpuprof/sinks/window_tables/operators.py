@@ -80,9 +80,7 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
         "Operators by device time",
         [row for row in operators.operators if row.device_total_us],
         *_NAMED,
-        Column("self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=_DEVICE_SELF),
-        Column("total", lambda row: row.device_total_us, US_AS_MS, help=_TOTAL),
-        Column("average", lambda row: row.device_average_us, US, help=_AVERAGE),
+        *_DEVICE_TIMES,
         Column(
             "share",
             lambda row: (row.device_self_us or 0.0) / total if total else None,
@@ -113,9 +111,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
         "Operators by host time",
         sorted(operators.operators, key=lambda row: -row.host_self_us),
         *_NAMED,
-        Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),
-        Column("total", lambda row: row.host_total_us, US_AS_MS, help=_TOTAL),
-        Column("average", lambda row: row.host_average_us, US, help=_AVERAGE),
+        *_HOST_TIMES,
         Column(
             "share",
             lambda row: row.host_self_us / total if total else None,
@@ -166,30 +162,15 @@ def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:
         Totals in ms, averages in µs; no rows if shapes were not recorded.
     """
     on_device = operators.device_us is not None
-    columns: tuple[Column[OperatorShapes], ...] = (
-        Column("operator", lambda row: row.operator, name(NAME_CELLS)),
-        Column("inputs", lambda row: row.input_shape, name(SHAPE_CELLS), help=SHAPES),
-        Column("type", lambda row: row.dtype, name(SHAPE_CELLS), help="of the tensors' elements"),
-        Column("phase", lambda row: words_of(row.phase), help=_PHASE),
-        Column("calls", lambda row: row.occurrences, COUNT, help="in the window"),
-    )
-    if on_device:
-        columns += (
-            Column("self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=_DEVICE_SELF),
-            Column("total", lambda row: row.device_total_us or 0.0, US_AS_MS, help=_TOTAL),
-            Column("average", lambda row: row.device_average_us, US, help=_AVERAGE),
-        )
-    else:
-        columns += (
-            Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),
-            Column("total", lambda row: row.host_total_us, US_AS_MS, help=_TOTAL),
-            Column("average", lambda row: row.host_average_us, US, help=_AVERAGE),
-        )
     rate = "FLOPs (a lower bound by formula, a multiply-add is 2) over device time"
     return Table.of(
         f"Operators by input shape and {'device' if on_device else 'host'} time",
         (operators.shapes or ())[:limit],
-        *columns,
+        _NAMED[0],
+        Column("inputs", lambda row: row.input_shape, name(SHAPE_CELLS), help=SHAPES),
+        Column("type", lambda row: row.dtype, name(SHAPE_CELLS), help="of the tensors' elements"),
+        *_NAMED[1:],
+        *(_DEVICE_TIMES if on_device else _HOST_TIMES),
         Column("TFLOP/s", lambda row: row.flops_per_s, TFLOPS, help=rate),
         absent=_absent(operators, with_shapes=True),
     )
@@ -230,10 +211,20 @@ def _types(
     )
 
 
-_NAMED: tuple[Column[OperatorDetail], ...] = (
+_NAMED: tuple[Column[OperatorDetail | OperatorShapes], ...] = (
     Column("operator", lambda row: row.operator, name(NAME_CELLS)),
     Column("phase", lambda row: words_of(row.phase), help=_PHASE),
     Column("calls", lambda row: row.occurrences, COUNT, help="in the window"),
+)
+_DEVICE_TIMES: tuple[Column[OperatorDetail | OperatorShapes], ...] = (
+    Column("self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=_DEVICE_SELF),
+    Column("total", lambda row: row.device_total_us or 0.0, US_AS_MS, help=_TOTAL),
+    Column("average", lambda row: row.device_average_us, US, help=_AVERAGE),
+)
+_HOST_TIMES: tuple[Column[OperatorDetail | OperatorShapes], ...] = (
+    Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),
+    Column("total", lambda row: row.host_total_us, US_AS_MS, help=_TOTAL),
+    Column("average", lambda row: row.host_average_us, US, help=_AVERAGE),
 )
 
 

@@ -42,17 +42,9 @@ class _Named(Protocol):
 N = TypeVar("N", bound=_Named)
 
 
-def column(limit: int, title: str = "kernel") -> Column[N]:
-    """The column of short names, which the full ones explain.
-
-    Args:
-        limit: Most characters of a name.
-        title: Of the column.
-
-    Returns:
-        Text; the hover is empty where the name is shown whole.
-    """
-    return Column(title, lambda row: short(row.name, limit), hover=lambda row: whole(row.name, limit))
+def column(limit: int) -> Column[N]:
+    """The column of kernels' names of at most so many characters, which the full ones explain where they are longer."""
+    return Column("kernel", lambda row: short(row.name, limit), hover=lambda row: whole(row.name, limit))
 
 
 def whole(name: str, limit: int) -> str:
