@@ -13,6 +13,8 @@ from lightning_gpuprof.model.run_folders import REPORT_FILE
 
 MAX_DEPTH = 8
 MAX_FOLDERS = 5_000
+_LONGEST_HEADER = 1 << 20
+"""Bytes: a file that is no journal may have one line of gigabytes."""
 
 
 class RunsBelow(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ def header_of(journal: Path) -> Header | None:
     """The first line of a journal; None: there is none to read."""
     try:
         with journal.open("rb") as opened:
-            return msgspec.json.decode(opened.readline(), type=Header)
+            return msgspec.json.decode(opened.readline(_LONGEST_HEADER), type=Header)
     except (OSError, msgspec.DecodeError):
         return None
 
