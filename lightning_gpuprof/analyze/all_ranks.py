@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from lightning_gpuprof.analyze import metrics, rank_notices
-from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_ends import rank_ends
 from lightning_gpuprof.analyze.rank_memory import rank_memory
 from lightning_gpuprof.analyze.rank_summary import MOST_BYTES_WHILE_RUNNING, OtherRanks, left_by, summarise

@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gpuprof.analyze import call_sites, rank_waits
 from lightning_gpuprof.analyze.call_sites import MAX_SITES
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
-from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.analyze.journal_columns import Ints
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.phases import PHASES, WORKING_PHASES, Phase
 from lightning_gpuprof.model.share import Share

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import CALLS
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import LineRow, StackRow

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Journal, StepColumns
+from lightning_gpuprof.analyze.journal_columns import Journal, StepColumns
 from lightning_gpuprof.analyze.steady import Mask, Selection
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak, Recompile
 from lightning_gpuprof.model.journal import Compilation

@@ -5,7 +5,7 @@ from statistics import median
 import numpy as np
 
 from lightning_gpuprof.analyze.callback_names import callback_names
-from lightning_gpuprof.analyze.journal import Journal, sorting
+from lightning_gpuprof.analyze.journal_columns import Journal, sorting
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring

@@ -8,7 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze.budget import part
 from lightning_gpuprof.analyze.callback_names import callback_names
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Slot
 from lightning_gpuprof.model.phases import Part, Phase, SegmentKind
 from lightning_gpuprof.model.report import LedgerRow

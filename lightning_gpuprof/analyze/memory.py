@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.trend import trend
 from lightning_gpuprof.model.journal import Sample

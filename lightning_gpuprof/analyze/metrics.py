@@ -34,7 +34,7 @@ from lightning_gpuprof.analyze.every_kernel import every_kernel
 from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
-from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, StepColumns
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal, PhaseColumns, StepColumns
 from lightning_gpuprof.analyze.ledger import ledger
 from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
 from lightning_gpuprof.analyze.rank_notices import notable

@@ -6,7 +6,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
-from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.outliers import Outliers

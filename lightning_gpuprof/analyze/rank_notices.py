@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import Notice
 from lightning_gpuprof.model.numbers import numbered
 from lightning_gpuprof.model.rank_summary import RankSummary

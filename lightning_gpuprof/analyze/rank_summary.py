@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, devices, rank_waits, steady
-from lightning_gpuprof.analyze.journal import Ints, Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.analyze.rank_ends import WAITING_PHASES
 from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.analyze.journal_columns import Ints
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered

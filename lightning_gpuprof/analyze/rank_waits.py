@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.model.journal import GRADIENT_WAIT
 from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 
