@@ -102,11 +102,7 @@ def phase_rows(
 
 
 def _ordinary_ms(phases_ms: Mapping[Phase, Floats]) -> dict[Phase, float]:
-    """The phases of an ordinary step, which sum to the median step time; empty if there is no step.
-
-    Args:
-        phases_ms: Exclusive time of the steady steps.
-    """
+    """The phases of an ordinary step, which sum to the median step time; empty if there is no step."""
     steps = sum(phases_ms.values(), np.zeros(len(phases_ms["loop"])))
     if len(steps) == 0:
         return {}

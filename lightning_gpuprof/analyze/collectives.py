@@ -8,11 +8,7 @@ from lightning_gpuprof.model.window import WindowFacts
 
 
 def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
-    """The communication that the windows show.
-
-    Returns:
-        None if there is only one rank, or the windows of a device hold no communication at all.
-    """
+    """The communication that the windows show; None: there is only one rank, or the windows of a device hold none."""
     period_ms = metrics.period_ms
     if not metrics.is_distributed or not period_ms:
         return None

@@ -162,11 +162,7 @@ class KernelColumns(msgspec.Struct):
     lost: int = 0
 
     def add(self, block: KernelBlock) -> None:
-        """Take a block.
-
-        Raises:
-            ValueError: It is not as it was written.
-        """
+        """Take a block; raises ValueError if it is not as it was written."""
         is_possible = 0 <= block.first_batch < MAX_NUMBER and 0 <= block.lost < MAX_NUMBER
         if not is_possible or not 0 <= block.count <= MAX_KERNEL_ROWS or block.crc32 != block.checksum():
             raise ValueError("not a block of kernels")

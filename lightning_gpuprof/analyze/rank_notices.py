@@ -26,11 +26,7 @@ def notable(journal: Journal, more: Sequence[Notice] = ()) -> list[Notice]:
 
 
 def window_lines(journal: Journal) -> list[str]:
-    """Each trace window of a rank: its steps, its file or why there is none.
-
-    Args:
-        journal: Of the rank.
-    """
+    """Each trace window of a rank: its steps, its file or why there is none."""
     return [
         f"steps {window.start_step} to {window.stop_step}, {window.file or window.problem or 'no trace'}"
         for window in journal.windows

@@ -366,20 +366,12 @@ class Unended:
 
 
 def others_in_folder(own: Path) -> dict[int, Path]:
-    """Rank -> where its journal is, of the other ranks.
-
-    Args:
-        own: Journal of the rank that is looked at.
-    """
+    """Rank -> where its journal is, of the other ranks than the one of this journal."""
     return {rank: path for rank, path in journals_in(own.parent).items() if path.name != own.name}
 
 
 def journals_in(folder: Path) -> dict[int, Path]:
-    """Rank -> where its journal is, or was before only its summary was copied.
-
-    Args:
-        folder: Of the run.
-    """
+    """Rank -> where its journal is, or was before only its summary was copied."""
     names = {path.name.split(".")[0] for ending in (".jsonl", _ENDING) for path in folder.glob(f"rank*{ending}")}
     numbers = {name: name.removeprefix("rank") for name in names}
     return {int(number): folder / f"{name}.jsonl" for name, number in numbers.items() if number.isdecimal()}

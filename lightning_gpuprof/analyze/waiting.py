@@ -56,11 +56,7 @@ def waiting(metrics: Metrics) -> Waiting:
 
 @or_unmeasured
 def interpreter_wait(metrics: Metrics) -> InterpreterWait:
-    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read.
-
-    Raises:
-        MissingSignal: As :func:`waiting`; or the interpreter was not asked for.
-    """
+    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read."""
     found, lock = measured(metrics.waiting), metrics.interpreter_lock
     if lock is None:
         raise MissingSignal(UNASKED)

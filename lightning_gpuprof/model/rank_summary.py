@@ -64,11 +64,7 @@ class StepTable(msgspec.Struct, kw_only=True):
         return cls(phases=tuple(taken), count=len(batch), widths=widths, crc32=zlib.crc32(data), data=data)
 
     def columns(self) -> tuple[Ints, Ints, dict[Phase, Ints]]:
-        """Batches, step times and times of the phases in ns, shape (n,).
-
-        Raises:
-            ValueError: The table is damaged.
-        """
+        """Batches, step times and times of the phases in ns, shape (n,); raises ValueError if the table is damaged."""
         columns = len(self.phases) + _LEADING
         if zlib.crc32(self.data) != self.crc32 or not 0 <= self.count <= MAX_STEPS or len(self.widths) != columns:
             raise ValueError("its steps are damaged")

@@ -20,12 +20,7 @@ class LaunchRule(StepRule, ABC):
     """A rule on a device that is idle because launches come late."""
 
     def look(self, metrics: Metrics) -> ExplainedStep:
-        """The device's step.
-
-        Raises:
-            MissingSignal: As :func:`~lightning_gpuprof.rules.launches.step_rule.explained_step`; or the window has no
-                kernels.
-        """
+        """The device's step, as of :func:`explained_step`; raises MissingSignal if the window has no kernels."""
         step = explained_step(metrics)
         if not step.window.kernels or step.analysis.kernels is None:
             raise MissingSignal("the trace window has no kernels")

@@ -13,11 +13,7 @@ class RankRule(FamilyRule[RankTimes]):
     """A rule that compares the ranks."""
 
     def look(self, metrics: Metrics) -> RankTimes | None:
-        """The times of all ranks; None if there is one only.
-
-        Raises:
-            MissingSignal: Fewer than two ranks can be compared, or in too few steps; or too few are steady in this one.
-        """
+        """The times of all ranks, None if there is one; raises MissingSignal if too few ranks or steps are known."""
         metrics.require_steady()
         if not metrics.is_distributed:
             return None
