@@ -86,16 +86,16 @@ def _by_roofline(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
     if analysis is None or analysis.roofline is None or analysis.kernels is None or analysis.kernels.total_us <= 0:
         return None
     total_us = analysis.kernels.total_us
-    for bound, kind in (("memory", "memory-bound"), ("compute", "compute-bound")):
+    bounds: dict[str, VerdictKind] = {"memory": "memory-bound", "compute": "compute-bound"}
+    for bound, kind in bounds.items():
         at_roof_us = sum(
             row.device_us
             for row in analysis.roofline.rows
             if row.bound == bound and row.ceiling_ratio is not None and row.ceiling_ratio >= AT_ROOF_RATIO
         )
         if at_roof_us >= AT_ROOF_RATIO * total_us:
-            words = (
+            return kind, (
                 f"operators that reach {percent(AT_ROOF_RATIO)} of the {bound} roofline take "
                 f"{percent(at_roof_us / total_us)} of its kernel time"
             )
-            return ("memory-bound", words) if kind == "memory-bound" else ("compute-bound", words)
     return None

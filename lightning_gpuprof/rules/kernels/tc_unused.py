@@ -90,12 +90,10 @@ class TcUnused(KernelRule):
             f"{found.peak_ratio:.3g} times as fast here. Compare the loss of both for an epoch."
         )
         if mixed_precision(metrics):
-            change, advice = (
-                None,
-                (
-                    f"Find what leaves autocast, although precision is {precision}: inputs cast with .float(), a block "
-                    "under torch.autocast(enabled=False), or parameters used outside of training_step."
-                ),
+            change = None
+            advice = (
+                f"Find what leaves autocast, although precision is {precision}: inputs cast with .float(), a block "
+                "under torch.autocast(enabled=False), or parameters used outside of training_step."
             )
         longest = f" Longest: {listed(list(found.names))}." if found.names else ""
         return self.of_kernels(
