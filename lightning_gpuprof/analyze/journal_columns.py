@@ -140,10 +140,6 @@ class DeviceColumns(msgspec.Struct, frozen=True, kw_only=True):
         return by_phase
 
 
-def _no_device_spans() -> DeviceColumns:
-    return DeviceColumns(batch=np.zeros(0, np.int64), charged={})
-
-
 _NO_LONGER_NS = 10 * 10**9
 """A standstill of which nothing more is written for so long is over: it is recorded every 5 s while it lasts."""
 
@@ -188,7 +184,9 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
     slots: list[Slot]
     steps: StepColumns
     cpu: CpuColumns
-    device: DeviceColumns = msgspec.field(default_factory=_no_device_spans)
+    device: DeviceColumns = msgspec.field(
+        default_factory=lambda: DeviceColumns(batch=np.zeros(0, np.int64), charged={})
+    )
     segments: list[Segment] = msgspec.field(default_factory=list)
     samples: list[Sample] = msgspec.field(default_factory=list)
     sites: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
@@ -209,7 +207,7 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
     compiler_counts: CompilerCounts | None = None
     memory_histories: list[MemoryHistory] = msgspec.field(default_factory=list)
     line_times: tuple[FunctionTimes, ...] = ()
-    kernels: KernelColumns = msgspec.field(default_factory=lambda: KernelColumns())
+    kernels: KernelColumns = msgspec.field(default_factory=KernelColumns)
     out_of_memory: OutOfMemory | None = None
     footer: Footer | None = None
     dropped_lines: int = 0

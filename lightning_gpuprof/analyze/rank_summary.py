@@ -234,12 +234,18 @@ def _batch_length(journal: Journal) -> float | None:
 
 
 def _read_bytes_per_s(journal: Journal) -> float | None:
+    by_time = _by_time(journal, "read_bytes_per_s")
+    return round(sum(by_time.values()) / len(by_time)) if by_time else None
+
+
+def _by_time(journal: Journal, name: str) -> dict[int, float]:
+    """A value summed over all that the rank is, by the times of its samples."""
     by_time: dict[int, float] = {}
     for sample in journal.samples:
-        read = sample.values.get("read_bytes_per_s") if sample.source == "host" and sample.subject in _OWN_CPU else None
-        if read is not None:
-            by_time[sample.t_ns] = by_time.get(sample.t_ns, 0.0) + read
-    return round(sum(by_time.values()) / len(by_time)) if by_time else None
+        value = sample.values.get(name) if sample.source == "host" and sample.subject in _OWN_CPU else None
+        if value is not None:
+            by_time[sample.t_ns] = by_time.get(sample.t_ns, 0.0) + value
+    return by_time
 
 
 def _outside_s(journal: Journal) -> dict[OutsidePart, float]:
@@ -300,12 +306,7 @@ def _device_steps(journal: Journal, steady_steps: steady.Mask) -> StepTable | No
 
 def _cpu_readings(journal: Journal) -> list[tuple[int, float]]:
     """Times and the CPUs that the rank used then."""
-    used: dict[int, float] = {}
-    for sample in journal.samples:
-        cpus = sample.values.get("cpu_cpus") if sample.source == "host" and sample.subject in _OWN_CPU else None
-        if cpus is not None:
-            used[sample.t_ns] = used.get(sample.t_ns, 0.0) + cpus
-    readings = sorted(used.items())
+    readings = sorted(_by_time(journal, "cpu_cpus").items())
     kept = np.linspace(0, len(readings) - 1, min(len(readings), MAX_READINGS)).astype(int)
     return [readings[row] for row in kept.tolist()]
 
