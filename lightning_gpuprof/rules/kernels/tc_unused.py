@@ -42,7 +42,6 @@ _ROOF = ("aten::mm", "8x8, 8x8", 30.0, {"dtype": "fp32", "bytes_per_call": 45e9}
 class TcUnused(KernelRule):
     id = "tc-unused"
     title = "Matrix products run without tensor cores"
-    needs = "gpu"
     explains = claims.MATRIX_KERNELS
     certainty = 0.8
     what = "fp32 products on CUDA cores"

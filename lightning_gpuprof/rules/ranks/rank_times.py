@@ -12,6 +12,8 @@ from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Metrics, Mi
 class RankRule(FamilyRule[RankTimes]):
     """A rule that compares the ranks."""
 
+    needs = "ranks"
+
     def look(self, metrics: Metrics) -> RankTimes | None:
         """The times of all ranks, None if there is one; raises MissingSignal if too few ranks or steps are known."""
         metrics.require_steady()

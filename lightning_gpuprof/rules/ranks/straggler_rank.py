@@ -108,7 +108,6 @@ class _Late(NamedTuple):
 class StragglerRank(RankRule):
     id = "straggler-rank"
     title = "Some ranks are slower than the others"
-    needs = "ranks"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.10, source="TraceML")
