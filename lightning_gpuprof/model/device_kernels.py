@@ -94,7 +94,7 @@ class DeviceRun(msgspec.Struct, frozen=True, kw_only=True):
     def rated(self, least_known_ratio: float) -> list[tuple[DeviceWindow, float]]:
         """Windows with the MFU of untraced steps: that of their steps, at the step time without tracing.
 
-        Of at least such a share of the products FLOPs and peak have to be known.
+        FLOPs and peak have to be known of at least that share of the products.
         """
         found = []
         for window in self.windows:
