@@ -10,9 +10,10 @@ import numpy as np
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal_columns import Ints
+from lightning_gpuprof.analyze.rank_notices import by_text
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.numbers import counted, numbered
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.phases import PHASES, OutsidePart, Phase
 from lightning_gpuprof.model.rank_summary import RankGpu, RankSummary
 from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankShare, RankTimes, RareRanks
@@ -83,7 +84,7 @@ def rank_times(
             del columns[rank]
         else:
             common = shared
-    grouped = _grouped(left_out)
+    grouped = tuple(by_text((why, rank) for rank, why in sorted(left_out.items())))
     if len(columns) < 2:
         return Unmeasured(
             why=f"{counted(len(columns), 'rank')} of {own.world_size} can be compared ({'; '.join(grouped)})"
@@ -246,14 +247,6 @@ def of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[i
     for rank in left_out:
         found.pop(rank, None)
     return found
-
-
-def _grouped(left_out: Mapping[int, str]) -> tuple[str, ...]:
-    """One sentence a reason."""
-    ranks: dict[str, list[int]] = {}
-    for rank, why in sorted(left_out.items()):
-        ranks.setdefault(why, []).append(rank)
-    return tuple(f"{numbered('rank', of)}: {why}" for why, of in ranks.items())
 
 
 def _median_of_others(values: Ints) -> Floats:
