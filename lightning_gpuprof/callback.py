@@ -61,7 +61,7 @@ except ImportError:  # only the older package is installed
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
-    from lightning_gpuprof.analyze.journal import Journal
+    from lightning_gpuprof.analyze.journal_columns import Journal
     from lightning_gpuprof.capture.remote_copy import RemoteCopy
     from lightning_gpuprof.end_of_run import Logged
     from lightning_gpuprof.model.report import Report

@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import rank_states
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_summary import Unended, others_in_folder
 from lightning_gpuprof.model.job_ranks import JobRanks
 from lightning_gpuprof.model.missing import Unmeasured

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_summary import MOST_BYTES_WHILE_RUNNING, summarise, summary_path
 from lightning_gpuprof.sinks.files import write_whole
 

@@ -12,15 +12,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from lightning_gpuprof.analyze import metrics, rank_notices
-from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_ends import rank_ends
-from lightning_gpuprof.analyze.rank_memory import rank_memory
 from lightning_gpuprof.analyze.rank_summary import MOST_BYTES_WHILE_RUNNING, OtherRanks, left_by, summarise
-from lightning_gpuprof.analyze.rank_times import rank_times
+from lightning_gpuprof.analyze.rank_times import of_one_job, rank_times
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.journal import Notice, Sample
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.numbers import counted
+from lightning_gpuprof.model.rank_memory import RankMemory, RankNeed
 from lightning_gpuprof.model.rank_summary import RankSummary
 from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.window import WindowFacts
@@ -119,3 +122,27 @@ def _as_others(own: RankSummary, found: Path, others: OtherRanks) -> RankSummary
         with suppress(JournalError):
             return summarise(read_journal(found, MOST_BYTES_WHILE_RUNNING))
     return own if own.is_whole else left_by(found) or own
+
+
+def rank_memory(own: RankSummary, others: Sequence[RankSummary]) -> RankMemory | Unmeasured:
+    """Compare ranks by the peak of their GPU's memory.
+
+    Args:
+        own: Of the rank that is looked at.
+        others: Whatever else lies in the run's folder.
+
+    Returns:
+        The ranks that have the same part of the model; why not, if fewer than two are left.
+    """
+    job = of_one_job(own, others, {}).values()
+    alike = [one for one in job if one.pipeline_stage == own.pipeline_stage]
+    if len(alike) < 2 <= len(job):
+        return Unmeasured(why="no other rank has the same part of the model")
+    found = [RankNeed(rank=one.rank, host=one.host, gpu=one.gpu_need) for one in alike if one.gpu_need is not None]
+    if len(found) < 2:
+        return Unmeasured(
+            why=f"the peak of GPU memory is known of {counted(len(found), 'rank')} of {own.world_size}, 2 are needed"
+        )
+    if any(one.gpu.outside_bytes is None for one in found):
+        found = [replace(one, gpu=replace(one.gpu, outside_bytes=None)) for one in found]
+    return RankMemory(ranks=tuple(sorted(found, key=lambda one: one.rank)))

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 from msgspec.structs import replace
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import MIN_WARMUP_STEPS, Labels
 from lightning_gpuprof.model.batch_shapes import BatchShapes

@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gpuprof.analyze import call_sites, rank_waits
 from lightning_gpuprof.analyze.call_sites import MAX_SITES
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
-from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.analyze.journal_columns import Ints
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.phases import PHASES, WORKING_PHASES, Phase
 from lightning_gpuprof.model.share import Share
@@ -91,14 +91,7 @@ def without_delay(sampled: SampledSteps, phase: Phase) -> Share | None:
 
 
 def undelayed_ns(sampled: SampledSteps) -> dict[Phase, Ints] | None:
-    """Time of each phase in each of the steps as :func:`without_delay` has it, shape (m,).
-
-    Args:
-        sampled: The steady steps with CPU times.
-
-    Returns:
-        None if fewer than ten steady steps were sampled, or if the thread had a CPU nearly all the time.
-    """
+    """Time of each phase in each of the steps as :func:`without_delay` has it, shape (m,); None where it has none."""
     if sampled.delay_ns is None or (sampled.delay_ratio() or 0.0) < LEAST_DELAYED_RATIO:
         return None
     found: dict[Phase, Ints] = {one: ns[sampled.indices] for one, ns in sampled.journal.phases.items()}
@@ -118,11 +111,7 @@ def _left_of(idle_ns: Mapping[Phase, Ints], delay_ns: Ints) -> Floats:
 
 
 def interpreter_lock(sampled: SampledSteps) -> InterpreterLock | None:
-    """The GIL in the phases in which the main thread works, and the other Python threads.
-
-    Returns:
-        None if CPU times of threads were not read.
-    """
+    """The GIL where the main thread works, and the other Python threads; None if CPU times of threads were not read."""
     journal = sampled.journal
     if journal.threads_ns <= 0:
         return None

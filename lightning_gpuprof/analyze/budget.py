@@ -7,7 +7,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.callback_names import callback_names
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.journal import Slot
@@ -102,11 +102,7 @@ def phase_rows(
 
 
 def _ordinary_ms(phases_ms: Mapping[Phase, Floats]) -> dict[Phase, float]:
-    """The phases of an ordinary step, which sum to the median step time; empty if there is no step.
-
-    Args:
-        phases_ms: Exclusive time of the steady steps.
-    """
+    """The phases of an ordinary step, which sum to the median step time; empty if there is no step."""
     steps = sum(phases_ms.values(), np.zeros(len(phases_ms["loop"])))
     if len(steps) == 0:
         return {}

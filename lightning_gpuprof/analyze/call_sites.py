@@ -1,8 +1,9 @@
 """The places in the user's code where the main thread was sampled most, and what they cost."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import CALLS
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import LineRow, StackRow
@@ -28,7 +29,7 @@ def most_seen(journal: Journal, slots: Iterable[int]) -> tuple[tuple[str, int], 
     Returns:
         Up to five, most frequent first; empty if the main thread was not seen there.
     """
-    return tuple(sorted(_added(journal.sites, slots).items(), key=lambda item: -item[1])[:MAX_SITES])
+    return tuple(_added(journal.sites, slots).most_common(MAX_SITES))
 
 
 def lines(journal: Journal) -> tuple[LineRow, ...]:
@@ -93,9 +94,8 @@ def _shares(journal: Journal, slots: Sequence[int], place: str, looks: int) -> t
     return tuple(sum(one[state] for one in counts) / known if enough else None for state in range(3))
 
 
-def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> Counter[str]:
+    counts: Counter[str] = Counter()
     for slot in slots:
-        for name, looks in by_slot.get(slot, {}).items():
-            counts[name] = counts.get(name, 0) + looks
+        counts.update(by_slot.get(slot, {}))
     return counts

@@ -4,13 +4,13 @@ The parts are in :mod:`lightning_gpuprof.analyze.comparison`: what a difference 
 sure the step times are in ``uncertainty`` and ``resampling``.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import changes, judging, notes
-from lightning_gpuprof.analyze.comparison.code_changes import code_changes
 from lightning_gpuprof.analyze.comparison.finding_changes import ended_outside_steps, expectation, finding_changes
 from lightning_gpuprof.analyze.comparison.judging import Runs
 from lightning_gpuprof.analyze.comparison.notes import way_out
@@ -22,6 +22,7 @@ from lightning_gpuprof.model.comparison import (
     DEFAULT_METRICS,
     DEFAULT_THRESHOLD_RATIO,
     Change,
+    CodeChange,
     Comparison,
     Expectation,
     Judgement,
@@ -185,3 +186,39 @@ def _judgement_words(judgement: Judgement) -> str:
     if judgement.outcome == "within noise" and judgement.noise_ratio is not None:
         return f"{words}, within the noise of {judgement.noise_ratio * 100:.3g} %"
     return f"{words}, {judgement.outcome}"
+
+
+MAX_LINES = 200
+"""Of the diff of a file."""
+
+
+def code_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[CodeChange, ...] | None:
+    """The files that differ.
+
+    A file that is known of one of them only may be new, or did not fit.
+
+    Args:
+        before: Source files of the earlier run by path.
+        after: Source files of the later run.
+
+    Returns:
+        The largest change first; empty if none differs, None if no file of both runs is known.
+    """
+    if not before.keys() & after.keys():
+        return None
+    return tuple(sorted(_changes(before, after), key=lambda one: (-one.added - one.removed, one.path)))
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[CodeChange]:
+    for path in before.keys() & after.keys():
+        earlier, later = (side[path].splitlines() for side in (before, after))
+        lines = list(difflib.unified_diff(earlier, later, n=1, lineterm=""))[2:]  # without the names of the files
+        if not lines:
+            continue
+        yield CodeChange(
+            path=path,
+            added=sum(line.startswith("+") for line in lines),
+            removed=sum(line.startswith("-") for line in lines),
+            diff=tuple(" ..." if line.startswith("@@") else line for line in lines[1:])[:MAX_LINES],
+            cut=len(lines) > MAX_LINES,
+        )

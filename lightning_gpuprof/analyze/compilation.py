@@ -1,11 +1,12 @@
 """What ``torch.compile`` did, and which steps it fell into."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Journal, StepColumns
+from lightning_gpuprof.analyze.journal_columns import Journal, StepColumns
 from lightning_gpuprof.analyze.steady import Mask, Selection
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak, Recompile
 from lightning_gpuprof.model.journal import Compilation
@@ -123,7 +124,7 @@ def _without_id(reason: str) -> str:
 
 def _graph_breaks(frames: Sequence[Compilation], counted: dict[str, int]) -> tuple[GraphBreak, ...]:
     """Each place once. A break is met in one function; the next part of that function is named after its line."""
-    places: dict[tuple[str, str, str, int | None], int] = {}
+    places: Counter[tuple[str, str, str, int | None]] = Counter()
     known: dict[tuple[str, str, str], int] = {}
     for index, frame in enumerate(frames):
         for reason in frame.breaks:
@@ -134,19 +135,18 @@ def _graph_breaks(frames: Sequence[Compilation], counted: dict[str, int]) -> tup
             line = _resumed_at(frames[index + 1 :], function, frame) or known.get(key)
             if line is not None:
                 known[key] = line
-            place = (reason, function, frame.file, line)
-            places[place] = places.get(place, 0) + 1
-    placed: dict[str, int] = {}
+            places[reason, function, frame.file, line] += 1
+    placed: Counter[str] = Counter()
     for (reason, *_), count in places.items():
-        placed[reason] = placed.get(reason, 0) + count
+        placed[reason] += count
     found = [
         GraphBreak(reason=reason, function=function, file=file, line=line, count=count)
         for (reason, function, file, line), count in places.items()
     ]
     found += [
-        GraphBreak(reason=reason, function="", file="", line=None, count=count - placed.get(reason, 0))
+        GraphBreak(reason=reason, function="", file="", line=None, count=count - placed[reason])
         for reason, count in counted.items()
-        if count > placed.get(reason, 0)
+        if count > placed[reason]
     ]
     return tuple(sorted(found, key=lambda graph_break: -graph_break.count))
 

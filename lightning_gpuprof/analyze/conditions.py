@@ -44,19 +44,15 @@ def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Co
         By group; those that only one run has come last: they may be equal. Empty if nothing differs.
     """
     found = []
+    left_out = _ALWAYS_DIFFERENT | ({"world_size"} if "trainer.world_size" in before.keys() & after.keys() else set())
     for name in dict.fromkeys((*before, *after)):
-        said = name in _ALWAYS_DIFFERENT or name.endswith(_CODE) or _is_redundant(name, before, after)
-        if said or before.get(name) == after.get(name):
+        if name in left_out or name.endswith(_CODE) or before.get(name) == after.get(name):
             continue
         fact = fact_of(name)
         found.append(
             ConditionChange(name=name, before=before.get(name), after=after.get(name), group=fact.group, role=fact.role)
         )
     return tuple(sorted(found, key=lambda one: (None in (one.before, one.after), GROUPS.index(one.group))))
-
-
-def _is_redundant(name: str, before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
-    return name == "world_size" and "trainer.world_size" in before and "trainer.world_size" in after
 
 
 def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGroup]) -> str:

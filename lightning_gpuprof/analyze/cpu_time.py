@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal, sorting
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.share import Share

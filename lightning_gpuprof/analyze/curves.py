@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 
 from lightning_gpuprof.analyze.during_steps import StepTime
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.curves import Curve, CurveSource
 from lightning_gpuprof.model.memory import MEMORY_PHASES

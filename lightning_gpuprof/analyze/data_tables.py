@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import compilation, steady
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.data_table import DataTable, Values
 from lightning_gpuprof.model.line_times import FunctionTimes
 from lightning_gpuprof.model.phases import PHASES

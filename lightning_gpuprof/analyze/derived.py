@@ -1,32 +1,34 @@
 """What is computed from measured metrics once, for all who ask: each reads those before it."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from lightning_gpuprof.analyze.collectives import collectives
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.epochs import epoch_gaps, worker_starts
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.loading import fetch, loading, starving
 from lightning_gpuprof.analyze.memory_holders import memory_holders
-from lightning_gpuprof.analyze.metric_calls import metric_calls
 from lightning_gpuprof.analyze.optimizer_update import optimizer_update
 from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
+from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus, quota_exhausted_ratio
+from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.device_step import DeviceStep
-from lightning_gpuprof.model.host_time import Contention, HostLimit
+from lightning_gpuprof.model.host_time import Contention, HostLimit, MetricCalls
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import CallbackCost, Metrics
-from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, Unmeasured, or_unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.signals import delayed_ratio, ordinary_ratio
+from lightning_gpuprof.model.trace.attribution import ModuleTime
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -161,3 +163,87 @@ def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
         ratio=max(0.0, whole.lower_ratio - named_ms / period_ms),
         median_ms=max(0.0, whole.median_ms - named_ms),
     )
+
+
+def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
+    """The communication that the windows show; None: there is only one rank, or the windows of a device hold none."""
+    period_ms = metrics.period_ms
+    if not metrics.is_distributed or not period_ms:
+        return None
+    known = [
+        (facts, found)
+        for facts in metrics.windows
+        if (found := facts.results.communication) is not None
+        and found.devices
+        and facts.steps_us
+        and not facts.is_on_slow_step
+    ]
+    seen = [(facts, found) for facts, found in known if is_ordinary(facts)] or known
+    if not seen:
+        return Unmeasured(why="no trace window has the device activity of whole steps")
+    windows = tuple(
+        CollectiveWindow(
+            facts=facts,
+            communication=found,
+            steps=_traced_steps(facts, period_ms),
+            in_one_node=metrics.run.get("trainer.num_nodes") == 1,
+        )
+        for facts, found in seen
+        if any(one.collectives for one in found.devices)
+    )
+    if len(windows) != len(seen):
+        return None
+    return CollectiveRun(
+        period_ms=period_ms,
+        ranks=metrics.positive("trainer.world_size") or 2,
+        windows=windows,
+        has_earlier_work=not any(is_ordinary(facts) for facts, _ in seen),
+    )
+
+
+def _traced_steps(facts: WindowFacts, period_ms: float) -> float:
+    if not facts.has_earlier_work:
+        return len(facts.steps_us)
+    return max(device.window_us for device in facts.devices) / 1e3 / period_ms
+
+
+@or_unmeasured
+def metric_calls(metrics: Metrics) -> MetricCalls:
+    """Time of the calls of torchmetrics' modules that update twice: of each the least share of a window's steps.
+
+    Raises:
+        NotApplicable: The model holds none. Others update once and compute, which is hard to do in less.
+        MissingSignal: No window of ordinary steps names the model's modules.
+    """
+    known = set(str(metrics.condition("model.metrics_updated_twice") or "").split(", ")) - {""}
+    if not known:
+        raise NotApplicable("the model has no metric that updates twice")
+    in_windows = [
+        _of_metrics(found.modules, sum(window.steps_us), str(metrics.condition("model.class")), known)
+        for window in metrics.windows
+        if (found := window.results.attribution) is not None
+        and found.modules
+        and sum(window.steps_us) > 0
+        and not window.is_on_slow_step
+    ]
+    if not in_windows:
+        raise MissingSignal("no trace window of ordinary steps has the model's modules")
+    least = {name: min(found.get(name, 0.0) for found in in_windows) for name in in_windows[0]}
+    names = tuple(sorted((name for name in least if least[name] > 0), key=lambda name: -least[name]))
+    return MetricCalls(names=names, ratio=sum(least.values()))
+
+
+def _of_metrics(rows: Iterable[ModuleTime], steps_us: float, model: str, known: set[str]) -> dict[str, float]:
+    """Share of the steps by metric; a metric within another one, as in a wrapper, counts as a part of that."""
+    found: dict[str, float] = defaultdict(float)
+    for row in rows:
+        path = row.path[row.path[0] == model :]  # the model itself has no name; it may be called, or its parts alone
+        named = [_metric(path[: end + 1], known) for end in range(len(path))]
+        if named and named[-1] and not any(named[:-1]):
+            found[named[-1]] += row.host_us / steps_us
+    return found
+
+
+def _metric(path: Sequence[str], known: set[str]) -> str:
+    """The metric that a path of calls ends in, whoever called it; empty: it ends in another module."""
+    return next((name for begin in range(len(path)) if (name := ".".join(path[begin:])) in known), "")

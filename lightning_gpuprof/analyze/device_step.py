@@ -162,7 +162,7 @@ def _problem(window: WindowFacts) -> str:
         return f"{window.launches_unmatched:,} of {window.device_work:,} kernels and copies were launched outside of it"
     if _busiest(window) is None:
         return "its device times are not valid numbers"
-    if window.analysis is None or window.analysis.idle is None or not window.analysis.idle.devices:
+    if window.results.idle is None or not window.results.idle.devices:
         return "its idle times could not be computed"
     return ""
 
@@ -200,7 +200,7 @@ def _seen(
     assert device is not None
     busy_ratio = min(1.0, busy_ms / pace)
     communication_ratio = copy_ratio = upload_ratio = 0.0
-    found = None if window.analysis is None else window.analysis.communication
+    found = window.results.communication
     own = next((d for d in found.devices if d.device == device.device), None) if found is not None else None
     if own is not None and device.busy_us > 0 and possible(own.exposed_us) and possible(own.copy_exposed_us):
         communication_ratio = busy_ratio * min(1.0, own.exposed_us / device.busy_us)
@@ -230,16 +230,15 @@ def _seen(
 def _explained(step: DeviceStep, metrics: Metrics, *, most_busy_ms: float) -> ExplainedStep:
     window = step.window
     assert window is not None
-    assert window.analysis is not None
-    assert window.analysis.idle is not None
-    device = max(window.analysis.idle.devices, key=lambda device: device.busy_us)
+    assert window.results.idle is not None
+    device = max(window.results.idle.devices, key=lambda device: device.busy_us)
     traced_ms = {share.cause: share.idle_us / 1e3 / step.steps for share in device.causes}
     traced_idle_ms = max(sum(window.steps_us) - device.busy_us, device.idle_us) / 1e3 / step.steps
     data_ms = _idle_for_data_ms(step, window, traced_ms.get("data", 0.0), metrics)
     others_ms = traced_idle_ms - traced_ms.get("data", 0.0)
     explained = ExplainedStep(
         **msgspec.structs.asdict(step),
-        analysis=window.analysis,
+        analysis=window.results,
         device=device,
         idle_lower_ms=max(0.0, min(step.pace_ms, _lower_period_ms(metrics, step.period_ms)) - most_busy_ms),
         traced_ms=traced_ms,
@@ -251,7 +250,7 @@ def _explained(step: DeviceStep, metrics: Metrics, *, most_busy_ms: float) -> Ex
             if phase not in COMPUTE_PHASES and share.median_ms > 0
         ),
         scale=min(1.0, (step.idle_ms - data_ms) / others_ms) if others_ms > 0 else 0.0,
-        copies=device_copies(metrics, window.analysis, step.steps),
+        copies=device_copies(metrics, window.results, step.steps),
     )
     return replace(explained, waits=host_waits(metrics, explained))
 
@@ -278,18 +277,18 @@ def _excess_over_fastest(found: Communication) -> float | None:
 
 
 def _idle_of(window: WindowFacts, device: str) -> DeviceIdle | None:
-    found = None if window.analysis is None else window.analysis.idle
+    found = window.results.idle
     return None if found is None else next((d for d in found.devices if d.device == device), None)
 
 
 def _uploads_us(window: WindowFacts) -> float:
-    tables = None if window.analysis is None else window.analysis.api_tables
+    tables = window.results.api_tables
     rows = () if tables is None else tables.cuda_gpu_mem_time_sum
     return sum(row.total_us for row in rows if "HtoD" in row.name or "HostToDevice" in row.name)
 
 
 def _idle_in_phase(window: WindowFacts, idle: DeviceIdle) -> dict[Phase, float]:
-    steps = None if window.analysis is None else window.analysis.step_trace
+    steps = window.results.step_trace
     host_us: dict[Phase, float] = {}
     if steps is not None and steps.mean is not None:
         host_us = {phase: us * len(window.steps_us) for phase, us in steps.mean.phases_us.items()}

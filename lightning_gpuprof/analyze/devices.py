@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.signals import during_training, values_of
 from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, REASONS
 from lightning_gpuprof.model.device import (

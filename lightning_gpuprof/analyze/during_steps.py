@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal, sorting
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.journal import Sample
 

@@ -5,7 +5,7 @@ from statistics import median
 import numpy as np
 
 from lightning_gpuprof.analyze.callback_names import callback_names
-from lightning_gpuprof.analyze.journal import Journal, sorting
+from lightning_gpuprof.analyze.journal_columns import Journal, sorting
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring
@@ -91,11 +91,7 @@ def _iterator_ns(journal: Journal, segment: Segment) -> int:
 
 @or_unmeasured
 def epoch_gaps(metrics: Metrics) -> EpochGaps | None:
-    """Time between epochs without a step; None if there is one epoch.
-
-    Raises:
-        MissingSignal: The wall time or the epochs' starts were not measured.
-    """
+    """Time between epochs without a step; None: there is one epoch. It needs the wall time and the epochs' starts."""
     starts = metrics.epoch_starts[1:]
     if not starts:
         return None
@@ -121,10 +117,9 @@ def epoch_gaps(metrics: Metrics) -> EpochGaps | None:
 
 @or_unmeasured
 def worker_starts(metrics: Metrics) -> WorkerStarts | None:
-    """What starting the workers costs, if they are started at each epoch; None if there is one epoch.
+    """What starting the workers costs, if they are started at each epoch; None: there is one epoch.
 
-    Raises:
-        MissingSignal: The epochs' starts, or steady steps, were not measured.
+    It needs the epochs' starts and steady steps.
     """
     starts = metrics.epoch_starts[1:]
     if not starts:

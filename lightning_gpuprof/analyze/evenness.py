@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.analyze import during_steps, statistics
 from lightning_gpuprof.analyze.blocked import undelayed_ns
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
-from lightning_gpuprof.analyze.journal import Ints, Journal, narrow
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal, narrow
 from lightning_gpuprof.analyze.signals import values_of
 from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.analyze.steady import Selection

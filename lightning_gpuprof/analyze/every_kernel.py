@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.every_kernel import EveryKernel, KernelOfSteps
 
 MAX_ROWS = 100

@@ -25,11 +25,9 @@ def gc_use(
     Returns:
         Time in s, but per step in ms; the ratio is of the sampled time in steps. None if pauses were not measured.
     """
-    shares = [
-        ratio * _seconds(sample, s) for sample, s in sums if (ratio := sample.values.get("pause_ratio")) is not None
-    ]
-    seconds = sum(_seconds(sample, s) for sample, s in sums if sample.values.get("pause_ratio") is not None)
-    if not seconds:
+    # The first sample of a journal has none before it, but sums all the same.
+    ratios = [(ratio, s or 1.0) for one, s in sums if (ratio := one.values.get("pause_ratio")) is not None]
+    if not ratios:
         return None
     generations = []
     for number in _GENERATIONS:
@@ -53,7 +51,7 @@ def gc_use(
             generation = int(sample.values.get("generation") or 0)
             pauses.append(LongPause(batch=where[0], generation=generation, pause_s=pause_s))
     pauses.sort(key=lambda pause: -pause.pause_s)
-    ratio = sum(shares) / seconds
+    ratio = sum(ratio * s for ratio, s in ratios) / sum(s for _, s in ratios)
     return GcUse(
         pause_ratio=ratio,
         pause_ms_per_step=None if period_s is None else ratio * period_s * 1e3,
@@ -63,8 +61,3 @@ def gc_use(
         long_count=sum(pause.pause_s >= _VERY_LONG_S for pause in pauses),
         lost_count=int(sum(sample.values.get("lost_count") or 0 for sample, _ in sums)),
     )
-
-
-def _seconds(sample: Sample, since_last_s: float) -> float:
-    """What a sample stands for; the first in the journal has no sample before, but sums all the same."""
-    return since_last_s or 1.0

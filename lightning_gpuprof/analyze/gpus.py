@@ -46,10 +46,10 @@ def copies_to_device_ms(metrics: Metrics) -> float | None:
 
 
 def _copies_ms(window: WindowFacts) -> float | None:
-    analysis = window.analysis
-    if analysis is None or analysis.api_tables is None or not window.steps_us or not window.kernels:
+    tables = window.results.api_tables
+    if tables is None or not window.steps_us or not window.kernels:
         return None
-    total_us = sum(row.total_us for row in analysis.api_tables.cuda_gpu_mem_time_sum if "HtoD" in row.name)
+    total_us = sum(row.total_us for row in tables.cuda_gpu_mem_time_sum if "HtoD" in row.name)
     return total_us / 1e3 / len(window.steps_us) if possible(total_us) else None
 
 
@@ -132,7 +132,7 @@ def _active(metrics: Metrics, device: Device) -> ActiveMultiprocessors | Unmeasu
         upper = counted.upper_mean(device.samples)
         return ActiveMultiprocessors(ratio=counted.mean, upper_ratio=upper, source="by its counters")
     for window in metrics.windows:
-        fill = window.analysis.kernels.fill if window.analysis is not None and window.analysis.kernels else None
+        fill = window.results.kernels.fill if window.results.kernels else None
         if fill is None or fill.est_sm_efficiency_ratio is None:
             continue
         if (fill.est_sm_efficiency_known_ratio or 0.0) >= _KNOWN_RATIO and math.isfinite(fill.est_sm_efficiency_ratio):

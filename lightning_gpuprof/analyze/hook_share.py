@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lightning_gpuprof.analyze import call_sites, statistics
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import HookShare
 from lightning_gpuprof.model.share import Share

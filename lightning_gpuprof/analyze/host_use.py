@@ -12,7 +12,7 @@ import numpy as np
 from lightning_gpuprof.analyze import during_steps
 from lightning_gpuprof.analyze.during_steps import StepTime
 from lightning_gpuprof.analyze.gc_use import gc_use
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.signals import values_of
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.trend import trend

@@ -61,20 +61,13 @@ def _cause(metrics: Metrics, site: SyncSite) -> WaitCause:
         return "rank check"
     if site.copy is not None and "HtoD" in site.copy:
         return "host tensor" if site.phase in COMPUTE_PHASES else "batch upload"
-    reads_a_value = site.operation in _READS
-    if reads_a_value and _OPTIMIZER_STEP.search(site.annotation or "") and _scales_gradients(metrics):
+    if site.operation not in _READS:
+        return "code"
+    scales_gradients = str(metrics.condition("trainer.precision") or "").startswith("16")
+    if scales_gradients and _OPTIMIZER_STEP.search(site.annotation or ""):
         return "gradient scaler"
-    if reads_a_value and metrics.is_distributed and _is_rank_check(site):
-        return "rank check"
-    return "code"
-
-
-def _scales_gradients(metrics: Metrics) -> bool:
-    return str(metrics.condition("trainer.precision") or "").startswith("16")
-
-
-def _is_rank_check(site: SyncSite) -> bool:
-    return site.phase in (None, "sync") and site.annotation is None and site.inside is None
+    by_loop = site.phase in (None, "sync") and site.annotation is None and site.inside is None
+    return "rank check" if by_loop and metrics.is_distributed else "code"
 
 
 def _is_upload_of_rank_check(metrics: Metrics, site: SyncSite) -> bool:

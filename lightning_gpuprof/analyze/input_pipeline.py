@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.signals import during_training, values_of
 from lightning_gpuprof.model.input_pipeline import (
     InputLoader,

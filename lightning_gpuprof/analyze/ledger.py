@@ -8,7 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze.budget import part
 from lightning_gpuprof.analyze.callback_names import callback_names
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Slot
 from lightning_gpuprof.model.phases import Part, Phase, SegmentKind
 from lightning_gpuprof.model.report import LedgerRow
@@ -51,10 +51,9 @@ class _Entry(msgspec.Struct, kw_only=True):
 
 
 def ledger(journal: Journal) -> tuple[LedgerRow, ...]:
-    """Every second of the wall time under the name of what it went to.
+    """Every second of the wall time under the name of what it went to, largest first.
 
-    Returns:
-        Rows, largest first, and as the last one what no record explains, also where that is 0.
+    The last row is what no record explains, also where that is 0.
     """
     entries: dict[_Key, _Entry] = defaultdict(_Entry)
     names = callback_names(journal.slots)

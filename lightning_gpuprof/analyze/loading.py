@@ -58,12 +58,7 @@ def fetch(metrics: Metrics) -> Fetch:
 
 @or_unmeasured
 def loading(metrics: Metrics) -> Loading:
-    """How the training loop is fed; the run's ``fetch`` is read.
-
-    Raises:
-        MissingSignal: Too few steady steps, or the loader is not a ``torch`` DataLoader, so that its workers are not
-            known.
-    """
+    """How the training loop is fed; the run's ``fetch`` is read. It needs steady steps and torch's own DataLoader."""
     found = _loading(metrics)
     crowded = bool(found.num_workers and found.cpu_bound) and exceeds_its_cpus(metrics.cpu, metrics.host)
     return replace(

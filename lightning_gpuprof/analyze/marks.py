@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.model.curves import Mark, MarkKind, Marks
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.trend import trend
 from lightning_gpuprof.model.journal import Sample
@@ -104,7 +104,7 @@ def _device(
     name: str, readings: Sequence[_Reading], later: Sequence[_Reading], held: Sequence[Held], total: int | None
 ) -> DeviceMemory:
     allocated_peak = max(r.get("allocated_peak_bytes") or 0.0 for r in readings)
-    reserved_peak = _largest(readings, "reserved_peak_bytes")
+    reserved_peak = max(_values(readings, "reserved_peak_bytes"), default=None)
     highest = max(readings, key=lambda r: r.get("allocated_bytes") or 0.0)
     split, reserved = highest.get("inactive_split_bytes"), highest.get("reserved_bytes")
     steps = _steps_between(later)
@@ -290,10 +290,6 @@ def _values(readings: Sequence[_Reading], name: str) -> list[float]:
 def _median(readings: Sequence[_Reading], name: str) -> float | None:
     values = _values(readings, name)
     return float(np.median(values)) if values else None
-
-
-def _largest(readings: Sequence[_Reading], name: str) -> float | None:
-    return max(_values(readings, name), default=None)
 
 
 def _counter_rise(readings: Sequence[_Reading], name: str) -> int | None:

@@ -34,7 +34,7 @@ from lightning_gpuprof.analyze.every_kernel import every_kernel
 from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
-from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, StepColumns
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal, PhaseColumns
 from lightning_gpuprof.analyze.ledger import ledger
 from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
 from lightning_gpuprof.analyze.rank_notices import notable
@@ -79,7 +79,8 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     compiled = compilation.compiled_steps(journal)
     chosen = steady.select(steps, phases, compiled)
     period = steps.period_ns[chosen.steady]
-    host = host_use(journal, _from_ns(steps, chosen))
+    steady_from_ns = int(steps.start_ns[chosen.steady][0]) if chosen.steady.any() else None
+    host = host_use(journal, steady_from_ns)
     shares = {
         phase: found
         for phase in PHASES
@@ -195,11 +196,6 @@ def _account(journal: Journal, wall: Wall, chosen: Selection) -> _Account:
         "overhead": _overhead(journal, chosen.steady),
         "ledger": ledger(journal),
     }
-
-
-def _from_ns(steps: StepColumns, chosen: Selection) -> int | None:
-    """When the first steady step began."""
-    return int(steps.start_ns[chosen.steady][0]) if chosen.steady.any() else None
 
 
 def _run(journal: Journal) -> dict[str, Value]:

@@ -26,11 +26,7 @@ _FUSED_RATIO = {"Adam": 0.5, "AdamW": 0.5, "Adagrad": 0.55}
 
 @or_unmeasured
 def optimizer_update(metrics: Metrics) -> OptimizerUpdate:
-    """The update and its estimate; the run's ``waiting`` and ``host_limit`` are read.
-
-    Raises:
-        MissingSignal: Too few steady steps, or the share of the optimizer was not measured.
-    """
+    """The update and its estimate; the run's ``waiting`` and ``host_limit`` are read, steady steps are needed."""
     step_ms, share, scheduler = metrics.step_ms, metrics.share_of("optimizer"), metrics.lr_scheduler
     scheduler_ratio = scheduler.median_ratio if scheduler is not None and usable(scheduler) else 0.0
     other_ratio = max(scheduler_ratio, _waited_ratio(metrics))  # a scheduler may wait as well

@@ -6,7 +6,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
-from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.outliers import Outliers
@@ -91,15 +91,10 @@ def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Ou
 def _delayed_ratio(sampled: SampledSteps, far: Ints) -> float | None:
     """Share of the excess of outlying steps for which the main thread was ready to run but had no CPU.
 
-    Args:
-        sampled: The steady steps with CPU times.
-        far: Indices of the outliers among all steps.
-
-    Returns:
-        Beyond the waiting of an ordinary step. An outlier in which it was not read has waited as long as the others did
-        in the mean, not for as much of it: short ones that others made say little of a long one. Where it was read in
-        none, of the seconds in which they lie; where these were not sampled either, of all steps' time. None if the
-        kernel does not say, or if fewer than ten steady steps were sampled.
+    Beyond the waiting of an ordinary step. An outlier in which it was not read has waited as long as the others did in
+    the mean, not for as much of it: short ones that others made say little of a long one. Where it was read in none, of
+    the seconds in which they lie; where these were not sampled either, of all steps' time. None if the kernel does not
+    say, or if fewer than ten steady steps were sampled.
     """
     delay, period = sampled.delay_ns, sampled.period_ns
     if delay is None or sampled.few:

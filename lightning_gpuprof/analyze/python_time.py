@@ -10,7 +10,7 @@ from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
 from lightning_gpuprof.model.numbers import lower_share, possible
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.waiting import MIN_SAMPLES, Blocked
+from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
 
 LEAST_ASKED = 10
@@ -42,7 +42,7 @@ def python_time(metrics: Metrics) -> PythonTime:
     period_ms = metrics.step_ms
     windows = [window for window in metrics.windows if _tells(window)]
     blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= MIN_SAMPLES}
-    several = metrics.is_distributed or any(_ranks(window) > 1 for window in windows)
+    several = metrics.is_distributed or any((window.results.world_size or 1) > 1 for window in windows)
     phases = _PHASES[:1] if several else _PHASES
     if not blocked.keys() >= set(phases):
         raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
@@ -55,7 +55,8 @@ def python_time(metrics: Metrics) -> PythonTime:
     paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
     lost_ms = waited_ms + delayed_ms + paused_ms
     phase = max(phases, key=lambda one: shares[one])
-    place = _place(blocked[phase])
+    sites = blocked[phase].sites
+    place = sites[0][0] if sites else ""
     if not windows:
         found = _without_a_window(metrics, phases, cpu_ms, waited_ms, paused_ms)
         return msgspec.structs.replace(found, phase=phase, place=place)
@@ -106,42 +107,27 @@ def _without_a_window(
 
 
 def _tells(window: WindowFacts) -> bool:
-    analysis = window.analysis
-    return (
-        analysis is not None
-        and not window.is_on_slow_step
-        and len(window.steps_us) > 0
-        and analysis.operators is not None
-        and analysis.operators.calls > 0
-        and analysis.step_trace is not None
-        and analysis.step_trace.mean is not None
-    )
+    operators, trace = window.results.operators, window.results.step_trace
+    seen = operators is not None and operators.calls > 0 and trace is not None and trace.mean is not None
+    return seen and not window.is_on_slow_step and len(window.steps_us) > 0
 
 
 def _operators_ms(window: WindowFacts) -> float:
-    operators = window.analysis.operators if window.analysis is not None else None
+    operators = window.results.operators
     return operators.host_self_us / 1e3 / len(window.steps_us) if operators is not None else 0.0
 
 
 def _calls(window: WindowFacts) -> float:
-    operators = window.analysis.operators if window.analysis is not None else None
+    operators = window.results.operators
     return operators.calls / len(window.steps_us) if operators is not None else 0.0
 
 
-def _ranks(window: WindowFacts) -> int:
-    return (window.analysis.world_size or 1) if window.analysis is not None else 1
-
-
 def _traced_ms(window: WindowFacts, phases: Sequence[Phase]) -> float:
-    trace = window.analysis.step_trace if window.analysis is not None else None
+    trace = window.results.step_trace
     phases_us = trace.mean.phases_us if trace is not None and trace.mean is not None else {}
     return sum(phases_us.get(phase, 0.0) for phase in phases) / 1e3
 
 
 def _has_stacks(window: WindowFacts) -> bool:
-    health = window.analysis.health if window.analysis is not None else None
+    health = window.results.health
     return health is None or any(one.name == "stacks" and one.present for one in health.signals)
-
-
-def _place(row: Blocked) -> str:
-    return row.sites[0][0] if row.sites else ""

@@ -55,8 +55,7 @@ def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collectio
 def hanging(ranks: Sequence[RankSummary]) -> frozenset[int]:
     """Ranks that make no progress, without those that compile or the like, and those that only wait for such a rank.
 
-    Args:
-        ranks: Of one job, without those whose processes are known to be gone.
+    Ranks whose processes are known to be gone are not to be among them.
     """
     standing = [one for one in ranks if one.stands_in is not None]
     goes_on = any(one.busy for one in standing) or _moving(ranks, standing)
@@ -109,11 +108,7 @@ def stands_in_words(phase: Phase) -> str:
 
 
 def waits(one: RankSummary) -> bool:
-    """Whether it stands where ranks wait for each other.
-
-    Args:
-        one: A rank.
-    """
+    """Whether it stands where ranks wait for each other."""
     return not one.busy and (one.stands_in in WAITING_PHASES or bool(one.stands_collective))
 
 
@@ -172,11 +167,7 @@ def may_be_why(ended: RankSummary, failed: RankSummary) -> bool:
 
 
 def has_failed(one: RankSummary) -> bool:
-    """Whether an exception of its own ended it, and nobody from outside.
-
-    Args:
-        one: A rank.
-    """
+    """Whether an exception of its own ended it, and nobody from outside."""
     return one.status.startswith(_INTERRUPTED) and _error(one) not in _STOPS
 
 
@@ -225,11 +216,7 @@ def _error(one: RankSummary) -> str:
 
 
 def failure(one: RankSummary) -> str:
-    """The exception that ended it, where that was raised, and the last error of its GPU.
-
-    Args:
-        one: A rank that was interrupted.
-    """
+    """The exception that ended it, where that was raised, and the last error of its GPU."""
     xid = f" (its GPU reported Xid {one.xids[-1]})" if one.xids else ""
     return f"{_error(one)}{f' at {one.failed_at}' if one.failed_at else ''}{xid}"
 

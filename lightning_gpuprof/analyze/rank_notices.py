@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import Notice
 from lightning_gpuprof.model.numbers import numbered
 from lightning_gpuprof.model.rank_summary import RankSummary
@@ -26,11 +26,7 @@ def notable(journal: Journal, more: Sequence[Notice] = ()) -> list[Notice]:
 
 
 def window_lines(journal: Journal) -> list[str]:
-    """Each trace window of a rank: its steps, its file or why there is none.
-
-    Args:
-        journal: Of the rank.
-    """
+    """Each trace window of a rank: its steps, its file or why there is none."""
     return [
         f"steps {window.start_step} to {window.stop_step}, {window.file or window.problem or 'no trace'}"
         for window in journal.windows
@@ -53,10 +49,15 @@ def of_others(own: Journal, others: Sequence[RankSummary]) -> tuple[tuple[str, .
     return _grouped(notices), _grouped((text, one.rank) for one in same for text in one.windows)
 
 
-def _grouped(said: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+def by_text(said: Iterable[tuple[str, int]]) -> list[str]:
+    """``ranks 0 and 3: why`` of each text and its ranks, in the order in which the texts come first."""
     ranks: dict[str, list[int]] = {}
     for text, rank in said:
         ranks.setdefault(text, []).append(rank)
-    found = [f"{numbered('rank', of)}: {text}" for text, of in ranks.items()]
+    return [f"{numbered('rank', of)}: {text}" for text, of in ranks.items()]
+
+
+def _grouped(said: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    found = by_text(said)
     left = len(found) - _MOST
     return tuple(found) if left <= 0 else (*found[:_MOST], f"and {left:,} more of other ranks")

@@ -9,7 +9,8 @@ from typing import get_args
 
 import msgspec
 
-from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_ends import (
     FINISHED,
     RankEnds,

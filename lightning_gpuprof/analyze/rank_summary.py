@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, devices, rank_waits, steady
-from lightning_gpuprof.analyze.journal import Ints, Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.analyze.rank_ends import WAITING_PHASES
 from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError
@@ -233,12 +234,18 @@ def _batch_length(journal: Journal) -> float | None:
 
 
 def _read_bytes_per_s(journal: Journal) -> float | None:
+    by_time = _by_time(journal, "read_bytes_per_s")
+    return round(sum(by_time.values()) / len(by_time)) if by_time else None
+
+
+def _by_time(journal: Journal, name: str) -> dict[int, float]:
+    """A value summed over all that the rank is, by the times of its samples."""
     by_time: dict[int, float] = {}
     for sample in journal.samples:
-        read = sample.values.get("read_bytes_per_s") if sample.source == "host" and sample.subject in _OWN_CPU else None
-        if read is not None:
-            by_time[sample.t_ns] = by_time.get(sample.t_ns, 0.0) + read
-    return round(sum(by_time.values()) / len(by_time)) if by_time else None
+        value = sample.values.get(name) if sample.source == "host" and sample.subject in _OWN_CPU else None
+        if value is not None:
+            by_time[sample.t_ns] = by_time.get(sample.t_ns, 0.0) + value
+    return by_time
 
 
 def _outside_s(journal: Journal) -> dict[OutsidePart, float]:
@@ -299,12 +306,7 @@ def _device_steps(journal: Journal, steady_steps: steady.Mask) -> StepTable | No
 
 def _cpu_readings(journal: Journal) -> list[tuple[int, float]]:
     """Times and the CPUs that the rank used then."""
-    used: dict[int, float] = {}
-    for sample in journal.samples:
-        cpus = sample.values.get("cpu_cpus") if sample.source == "host" and sample.subject in _OWN_CPU else None
-        if cpus is not None:
-            used[sample.t_ns] = used.get(sample.t_ns, 0.0) + cpus
-    readings = sorted(used.items())
+    readings = sorted(_by_time(journal, "cpu_cpus").items())
     kept = np.linspace(0, len(readings) - 1, min(len(readings), MAX_READINGS)).astype(int)
     return [readings[row] for row in kept.tolist()]
 
@@ -365,20 +367,12 @@ class Unended:
 
 
 def others_in_folder(own: Path) -> dict[int, Path]:
-    """Rank -> where its journal is, of the other ranks.
-
-    Args:
-        own: Journal of the rank that is looked at.
-    """
+    """Rank -> where its journal is, of the other ranks than the one of this journal."""
     return {rank: path for rank, path in journals_in(own.parent).items() if path.name != own.name}
 
 
 def journals_in(folder: Path) -> dict[int, Path]:
-    """Rank -> where its journal is, or was before only its summary was copied.
-
-    Args:
-        folder: Of the run.
-    """
+    """Rank -> where its journal is, or was before only its summary was copied."""
     names = {path.name.split(".")[0] for ending in (".jsonl", _ENDING) for path in folder.glob(f"rank*{ending}")}
     numbers = {name: name.removeprefix("rank") for name in names}
     return {int(number): folder / f"{name}.jsonl" for name, number in numbers.items() if number.isdecimal()}

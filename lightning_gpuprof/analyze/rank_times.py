@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.analyze.journal_columns import Ints
+from lightning_gpuprof.analyze.rank_notices import by_text
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.numbers import counted, numbered
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.phases import PHASES, OutsidePart, Phase
 from lightning_gpuprof.model.rank_summary import RankGpu, RankSummary
 from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankShare, RankTimes, RareRanks
@@ -83,41 +84,40 @@ def rank_times(
             del columns[rank]
         else:
             common = shared
-    grouped = _grouped(left_out)
+    grouped = tuple(by_text((why, rank) for rank, why in sorted(left_out.items())))
     if len(columns) < 2:
         return Unmeasured(
             why=f"{counted(len(columns), 'rank')} of {own.world_size} can be compared ({'; '.join(grouped)})"
         )
-    on_cpu = all(ranks[rank].device == "cpu" for rank in columns)
+    compared = [ranks[rank] for rank in columns]
+    on_cpu = all(one.device == "cpu" for one in compared)
     rows = [np.searchsorted(batch, common) for batch, _, _ in columns.values()]
-    own_phases = tuple(phase for phase in PHASES if all(phase in ranks[rank].own_phases for rank in columns))
+    own_phases = tuple(phase for phase in PHASES if all(phase in one.own_phases for one in compared))
     host = _beside(list(columns.values()), rows, own_phases)
     imbalance = statistics.share(_unequal_ns(host.own_ns), host.period_ns)
     numbers = np.array(list(columns))
     late, judged = _late_ranks(numbers, host), host
-    device = None if on_cpu else _on_devices([ranks[rank] for rank in columns])
+    device = None if on_cpu else _on_devices(compared)
     if device is not None and late is not None:
         by_device = _late_ranks(numbers, device)
         if by_device is not None and by_device.lost.lower_ratio > late.lost.lower_ratio:
             late, judged = by_device, device
     if late is not None:
-        of_ranks = [ranks[rank] for rank in columns]
         delays_ms = [
             None if one.run_delay_ratio is None else one.run_delay_ratio * float(period_ms)
-            for one, period_ms in zip(of_ranks, judged.periods_ms, strict=True)
+            for one, period_ms in zip(compared, judged.periods_ms, strict=True)
         ]
+        clocks_mhz = [one.gpu.sm_clock_mhz if one.gpu else None for one in compared]
         late = msgspec.structs.replace(
             late,
-            run_delay_ms=_beside_the_others(late, of_ranks, delays_ms),
-            sm_clock_mhz=_beside_the_others(
-                late, of_ranks, [one.gpu.sm_clock_mhz if one.gpu else None for one in of_ranks]
-            ),
-            throttled=_throttled(late, of_ranks),
-            batch_samples=_beside_the_others(late, of_ranks, [one.batch_samples for one in of_ranks]),
-            batch_length=_beside_the_others(late, of_ranks, [one.batch_length for one in of_ranks]),
-            workers=_beside_the_others(late, of_ranks, [one.workers for one in of_ranks]),
-            read_bytes_per_s=_beside_the_others(late, of_ranks, [one.read_bytes_per_s for one in of_ranks]),
-            site=_site(late, of_ranks),
+            run_delay_ms=_beside_the_others(late, compared, delays_ms),
+            sm_clock_mhz=_beside_the_others(late, compared, clocks_mhz),
+            throttled=_throttled(late, compared),
+            batch_samples=_beside_the_others(late, compared, [one.batch_samples for one in compared]),
+            batch_length=_beside_the_others(late, compared, [one.batch_length for one in compared]),
+            workers=_beside_the_others(late, compared, [one.workers for one in compared]),
+            read_bytes_per_s=_beside_the_others(late, compared, [one.read_bytes_per_s for one in compared]),
+            site=_site(late, compared),
         )
     above_median_ns = np.maximum(judged.own_ns.max(axis=0) - np.median(judged.own_ns, axis=0), 0)
     above_median = statistics.share(above_median_ns, judged.period_ns)
@@ -131,26 +131,26 @@ def rank_times(
         imbalance=imbalance,
         above_median=above_median,
         late=late,
-        rare=_rare_ranks([ranks[rank] for rank in columns], host),
-        outside=_late_outside([ranks[rank] for rank in columns]),
+        rare=_rare_ranks(compared, host),
+        outside=_late_outside(compared),
         left_out=grouped,
         ranks=tuple(
             RankShare(
-                rank=rank,
-                host=ranks[rank].host,
-                gpu=gpu.name if (gpu := ranks[rank].gpu) is not None else "",
-                gpu_number=_number(gpu) if gpu is not None else None,
-                switch=ranks[rank].switch,
-                pipeline_stage=ranks[rank].pipeline_stage,
-                shard=_shard(ranks[rank]),
+                rank=one.rank,
+                host=one.host,
+                gpu=one.gpu.name if one.gpu is not None else "",
+                gpu_number=_number(one.gpu) if one.gpu is not None else None,
+                switch=one.switch,
+                pipeline_stage=one.pipeline_stage,
+                shard=_shard(one),
                 excess_ms=float(judged.excess_ms[at]),
                 slowest_ratio=float(slowest[at]),
                 period_ms=float(host.periods_ms[at]),
                 phases_ms={phase: float(medians[at]) for phase, medians in host.medians_ms.items()},
-                batch_samples=ranks[rank].batch_samples,
-                peak_memory_bytes=need.needed_bytes if (need := ranks[rank].gpu_need) else ranks[rank].peak_rss_bytes,
+                batch_samples=one.batch_samples,
+                peak_memory_bytes=one.gpu_need.needed_bytes if one.gpu_need else one.peak_rss_bytes,
             )
-            for at, rank in enumerate(columns)
+            for at, one in enumerate(compared)
         ),
     )
 
@@ -247,14 +247,6 @@ def of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[i
     for rank in left_out:
         found.pop(rank, None)
     return found
-
-
-def _grouped(left_out: Mapping[int, str]) -> tuple[str, ...]:
-    """One sentence a reason."""
-    ranks: dict[str, list[int]] = {}
-    for rank, why in sorted(left_out.items()):
-        ranks.setdefault(why, []).append(rank)
-    return tuple(f"{numbered('rank', of)}: {why}" for why, of in ranks.items())
 
 
 def _median_of_others(values: Ints) -> Floats:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal_columns import Ints, Journal
 from lightning_gpuprof.model.journal import GRADIENT_WAIT
 from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 
@@ -18,10 +18,8 @@ def waits_of(journal: Journal) -> dict[Phase, Ints]:
 
     The end of the backward, where reductions are waited for, is timed in each step. Of other phases it is the share of
     the looks that found the main thread in a collective, the same in each step: all-gathers of FSDP in forward and
-    backward, reductions of tensor-parallel layers.
-
-    Returns:
-        Nothing on a device, where the host does not wait for ranks but for it.
+    backward, reductions of tensor-parallel layers. Nothing on a device, where the host does not wait for ranks but for
+    it.
     """
     if journal.header.world_size < 2 or journal.conditions.get("device.type") != "cpu":
         return {}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.journal import Sample

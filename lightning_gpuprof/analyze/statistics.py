@@ -29,16 +29,10 @@ _SEED = 20_240_229
 
 
 def thinned(count: int) -> npt.NDArray[np.int64] | slice:
-    """Which of so many steps medians, quantiles and spreads are taken of: all, or of more than half a million 131,072.
+    """Which of so many steps medians, quantiles and spreads are taken of: all, of more than half a million 131,072.
 
     They are stretches of neighbours, spread evenly over the run, so that what neighbours share is kept. Of so many
-    steps a quantile moves by a few thousandths at most. Sums are of all steps.
-
-    Args:
-        count: Steps.
-
-    Returns:
-        Indices, ascending, or a slice, which copies nothing.
+    steps a quantile moves by a few thousandths at most. Sums are of all steps. All are a slice, which copies nothing.
     """
     if count <= MAX_WHOLE_STEPS:
         return slice(None)
@@ -149,13 +143,8 @@ def _resampled(n: int) -> npt.NDArray[np.int64]:
 def median_interval(values: Floats) -> tuple[float, float] | None:
     """95 % interval of the median: the bootstrap interval of the share of values up to it, read off the quantiles.
 
-    The second step is Woodruff's (1952) for a quantile of dependent draws.
-
-    Args:
-        values: Shape (n,), in order of time.
-
-    Returns:
-        Lower and upper end; None if there are fewer than 20 values.
+    The second step is Woodruff's (1952) for a quantile of dependent draws. None of fewer than 20 values, which are in
+    order of time.
     """
     if len(values) < MIN_INTERVAL_STEPS:
         return None

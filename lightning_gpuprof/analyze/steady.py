@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import Ints, StepColumns
+from lightning_gpuprof.analyze.journal_columns import Ints, StepColumns
 from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase

@@ -71,7 +71,7 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
             overhead={},
         )
     )
-    steps = window.analysis.step_trace if window.analysis is not None else None
+    steps = window.results.step_trace
     mean = steps.mean if steps is not None else None
     if window.devices or mean is None or not mean.waiting_for_ranks_us:
         return metrics
@@ -116,7 +116,7 @@ def _phases_ms(window: WindowFacts, period_ms: float) -> dict[Phase, float]:
     """
     if period_ms <= 0:
         return {}
-    steps = window.analysis.step_trace if window.analysis is not None else None
+    steps = window.results.step_trace
     found: dict[Phase, float] = {}
     if steps is not None and steps.mean is not None:
         found = {phase: us / 1e3 for phase, us in steps.mean.phases_us.items()}

@@ -12,11 +12,7 @@ _PRICE = "gpuprof.price_per_gpu_hour"
 
 
 def training_cost(metrics: Metrics) -> Cost | None:
-    """GPU-hours, price and energy per sample.
-
-    Returns:
-        None on anything but GPUs.
-    """
+    """GPU-hours, price and energy per sample; None on anything but GPUs."""
     if metrics.condition("device.type") != "cuda":
         return None
     ranks = metrics.positive("trainer.world_size") or metrics.positive("world_size") or 1

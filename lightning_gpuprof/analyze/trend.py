@@ -9,7 +9,7 @@ import math
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.analyze.journal_columns import Ints
 from lightning_gpuprof.analyze.statistics import Floats
 
 MAX_SAMPLES = 400

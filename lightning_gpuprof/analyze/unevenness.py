@@ -99,14 +99,7 @@ def _change_of(
 
 
 def growth(drift: Drift | None) -> Growth | Unmeasured | None:
-    """How the steps get longer from fifth to fifth.
-
-    Args:
-        drift: The fifths of the run, and their trend; None: there are too few steps.
-
-    Returns:
-        None if they do not get longer, or shorter in between.
-    """
+    """How the steps get longer from fifth to fifth; None if they do not, or get shorter in between."""
     if drift is None:
         return Unmeasured(why="too few steady steps to find a drift (100 are needed)")
     fifths = drift.fifths
@@ -224,9 +217,8 @@ def _crowded(slow: Stretch, fast: Stretch) -> bool | None:
 def _queued_meanwhile(metrics: Metrics, change: SpeedChange, levels: Sequence[Stretch]) -> float | None:
     """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace.
 
-    Returns:
-        inf where that is no explanation: without a device, where the slow part comes first, and where the device has no
-        work in a part of the step. None if no window shows how much is launched in a step.
+    inf where that is no explanation: without a device, where the slow part comes first, and where the device has no
+    work in a part of the step. None if no window shows how much is launched in a step.
     """
     fast = change.fast
     if metrics.is_cpu_only is not False or change.slow.from_batch < fast.from_batch:

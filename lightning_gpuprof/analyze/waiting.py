@@ -36,8 +36,8 @@ def waiting(metrics: Metrics) -> Waiting:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be separated")
     if not cpu_only:
         raise NotApplicable("on a GPU, waiting for the device cannot be separated from other waiting")
-    separated = any(b.for_ranks for b in metrics.blocked)
-    waits = {b: b.for_ranks or _may_wait(b, metrics, separated) for b in metrics.blocked if usable(b.blocked)}
+    mixed = metrics.is_distributed and not any(b.for_ranks for b in metrics.blocked)
+    waits = {b: b.for_ranks or (mixed and b.phase == "backward") for b in metrics.blocked if usable(b.blocked)}
     found = tuple(b for b, for_ranks in waits.items() if not for_ranks)
     met = (b for b, for_ranks in waits.items() if for_ranks and b.samples >= MIN_SAMPLES)
     sampled = tuple(b for b in found if b.samples >= MIN_SAMPLES)
@@ -56,11 +56,7 @@ def waiting(metrics: Metrics) -> Waiting:
 
 @or_unmeasured
 def interpreter_wait(metrics: Metrics) -> InterpreterWait:
-    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read.
-
-    Raises:
-        MissingSignal: As :func:`waiting`; or the interpreter was not asked for.
-    """
+    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read."""
     found, lock = measured(metrics.waiting), metrics.interpreter_lock
     if lock is None:
         raise MissingSignal(UNASKED)
@@ -78,11 +74,6 @@ def interpreter_wait(metrics: Metrics) -> InterpreterWait:
         asked=lock.asked,
         samples=lock.samples,
     )
-
-
-def _may_wait(row: Blocked, metrics: Metrics, separated: bool) -> bool:
-    """Whether all of a phase has to count as waiting for other ranks."""
-    return not separated and row.phase == "backward" and metrics.is_distributed
 
 
 def _process_companions_ratio(metrics: Metrics, sampled: tuple[Blocked, ...]) -> float | None:

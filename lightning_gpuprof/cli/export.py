@@ -20,7 +20,7 @@ from lightning_gpuprof.sinks.status_line import progress
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lightning_gpuprof.analyze.journal import Journal
+    from lightning_gpuprof.analyze.journal_columns import Journal
     from lightning_gpuprof.model.data_table import DataTable
 
 DEFAULT_FOLDER = "export"

@@ -1,6 +1,6 @@
 """What a finding's gain is taken from: a part of one of the resources that the time of a run is made of."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
@@ -28,8 +28,6 @@ Resource = Literal[
 - ``uneven steps``: what some steps take longer than the ordinary one
 - ``outside steps``: validation, checkpoints, gaps between epochs, the start
 """
-
-RESOURCES: tuple[Resource, ...] = get_args(Resource)
 
 
 class Claim(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -25,11 +25,7 @@ class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts(place: str) -> CodePlace | None:
-    """A place in its parts; None: it is no line.
-
-    Args:
-        place: As of :func:`in_words`.
-    """
+    """A place as of :func:`in_words` in its parts; None: it is no line."""
     found = _PLACE.fullmatch(place)
     if found is None:
         return None
@@ -40,10 +36,7 @@ def parts(place: str) -> CodePlace | None:
 def in_words(place: str) -> str:
     """``take() (costs.py:38)``; of code outside of functions ``costs.py:38``, and what is no line as it is.
 
-    The brackets say that a name is code, whatever word the user has chosen for it.
-
-    Args:
-        place: A line as samples or traces name it, a hook, a phase or an operator.
+    No line is a hook, a phase or an operator. The brackets say that a name is code, whatever word the user has chosen.
     """
     found = _PLACE.fullmatch(place)
     if found is None:

@@ -21,27 +21,13 @@ _HARMLESS = re.compile(
 
 
 def script_name(path: str) -> str:
-    """Name of a program's file; that of a package's ``__main__.py`` has the package, too.
-
-    Args:
-        path: Such as ``/home/me/project/__main__.py``.
-
-    Returns:
-        Such as ``project/__main__.py``.
-    """
+    """Name of a program's file; of ``/home/me/project/__main__.py``, a package's, ``project/__main__.py``."""
     file = PurePath(path)
     return f"{file.parent.name}/{file.name}" if file.name == "__main__.py" and file.parent.name else file.name
 
 
 def shown_words(words: Sequence[str]) -> list[str]:
-    """Words of a shell: names of options, and values that cannot be secret.
-
-    Args:
-        words: Such as ``["fit", "--lr", "1", "--wandb_key=x"]``.
-
-    Returns:
-        Such as ``["fit", "--lr", "1", "--wandb_key=***"]``.
-    """
+    """Names of options, and values that cannot be secret: ``--wandb_key=***`` of ``--wandb_key=x``."""
     shown = []
     before = ""
     for word in words:
@@ -55,22 +41,15 @@ def shown_words(words: Sequence[str]) -> list[str]:
 
 
 def shown_arguments(words: Sequence[str]) -> str:
-    """The same in one line.
-
-    Args:
-        words: After the program's file.
-    """
+    """The same in one line."""
     text = " ".join(shown_words(words))
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
 
 
 def arguments_hash(words: Sequence[str]) -> str:
-    """Whether two programs have the same words, hidden ones as well.
+    """Whether two programs have the same words after their files, hidden ones as well.
 
     Only 16 bits: of a list of likely passwords each 65,536th fits, so nobody knows by it which one was there.
-
-    Args:
-        words: After the program's file.
     """
     import hashlib  # loads OpenSSL: 5 ms of each command, for what the start of a run needs
 

@@ -93,8 +93,7 @@ class CompileFacts(msgspec.Struct, kw_only=True, frozen=True):
     def most_costly(self, modules: Value) -> tuple[str, list[Recompile]]:
         """Name and recompiles of the function that cost most, of those after warm-up if there are any.
 
-        Args:
-            modules: Names that modules of torch's own have in the model.
+        ``modules`` names those that modules of torch's own have in the model.
         """
         by_function: dict[str, list[Recompile]] = {}
         for recompile in [one for one in self.recompiles if one.steady] or self.recompiles:

@@ -364,11 +364,7 @@ def check_goal(goal: object, samples: object) -> None:
 
 
 def check_price(price: object) -> None:
-    """Check the ``price_per_gpu_hour`` argument.
-
-    Raises:
-        ArgumentError: It is no positive number.
-    """
+    """Check the ``price_per_gpu_hour`` argument; raises ArgumentError if it is no positive number."""
     if isinstance(price, bool) or not isinstance(price, (int, float)) or not math.isfinite(price) or price <= 0:
         raise ArgumentError(
             "price_per_gpu_hour", price, "be a number above 0", "Write what one GPU costs an hour: 2.5."

@@ -94,8 +94,7 @@ class DeviceRun(msgspec.Struct, frozen=True, kw_only=True):
     def rated(self, least_known_ratio: float) -> list[tuple[DeviceWindow, float]]:
         """Windows with the MFU of untraced steps: that of their steps, at the step time without tracing.
 
-        Args:
-            least_known_ratio: Share of the products whose FLOPs and peak have to be known.
+        FLOPs and peak have to be known of at least that share of the products.
         """
         found = []
         for window in self.windows:
@@ -113,14 +112,7 @@ class DeviceRun(msgspec.Struct, frozen=True, kw_only=True):
         return Cost(ms=time.ms, lower_ms=time.lower_ms, step_ms=self.period_ms, steps=self.steady_steps)
 
     def per_step(self, of_window_us: Callable[[DeviceWindow], float]) -> Cost:
-        """What kernels cost a step, over all windows.
-
-        Args:
-            of_window_us: Durations of kernels of a window, in microseconds.
-
-        Raises:
-            MissingSignal: It is not a valid number.
-        """
+        """What kernels cost a step, by their us in each window; raises MissingSignal for impossible ones."""
         return self.cost(Measured.over([window.per_step_ms(of_window_us(window)) for window in self.windows]))
 
 

@@ -199,11 +199,7 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
     """Between host and device."""
 
     def waits_of(self, cause: WaitCause) -> HostWaits:
-        """The host's waits of one cause.
-
-        Raises:
-            MissingSignal: They are not known.
-        """
+        """The host's waits of one cause; raises MissingSignal if they are not known."""
         none = HostWaits(period_ms=self.period_ms, waits=(), lower_ms=0.0, blocked_ms=0.0)
         return measured(self.waits).get(cause, none)
 

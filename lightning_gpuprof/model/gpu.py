@@ -75,11 +75,7 @@ class GpuClocks(msgspec.Struct, frozen=True, kw_only=True):
         return cost if cost.is_worth() else None
 
     def cost_of(self, held: HeldClock) -> Cost | None:
-        """:meth:`cost` of one reason, while it holds the clock down; None if that is not known, too.
-
-        Raises:
-            MissingSignal: As :meth:`cost`.
-        """
+        """:meth:`cost` of one reason, while it holds the clock down; None if that is not known, too."""
         lost = held.lost_ratio
         return None if lost is None else self.cost(held.ratio * lost, held.lower_ratio * lost)
 

@@ -220,9 +220,6 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         """Batches that each worker must have ready, ``prefetch_factor``, for the steps to go on during a slow one.
 
         The others are used up, one per step of the model, until it comes: with n workers, (S / C + 1) / n.
-
-        Args:
-            slow_ms: What the slow batch takes in its worker, S.
         """
         return min(MAX_PREFETCH, round_number(math.ceil((slow_ms / self.compute_ms + 1) / max(1, self.num_workers))))
 

@@ -279,11 +279,7 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
         return None if reserved is None else (reserved + (self.outside_bytes or 0.0)) / self.total_bytes
 
     def times_larger_batch(self, filled_ratio: float) -> float:
-        """How many times as large a batch may be, at least 1; infinite where activations were not measured.
-
-        Args:
-            filled_ratio: Share of the GPU's memory that it may fill.
-        """
+        """How many times as large a batch fills so much of the memory, at least 1; inf if activations are unknown."""
         held = self.memory.activations_bytes
         if held is None or not possible(held) or held <= 0:
             return math.inf

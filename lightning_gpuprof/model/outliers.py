@@ -36,11 +36,7 @@ class Outliers(msgspec.Struct, frozen=True, kw_only=True):
     """Share of ``excess_ms`` for which the main thread was ready to run but had no CPU; None: not known."""
 
     def some_batches(self, every: int | None = None) -> str:
-        """The first of :attr:`batches` in words.
-
-        Args:
-            every: Steps from one of the longest to the next: only those on that grid.
-        """
+        """The first of :attr:`batches` in words; of stalls that come every so many steps only those on that grid."""
         found = sorted(batch for batch in self.batches if every is None or (batch - self.batches[0]) % every == 0)
         shown = ", ".join(str(batch) for batch in found[:8])
         return f"{shown} and more" if len(found) > 8 else shown

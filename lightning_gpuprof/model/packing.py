@@ -48,11 +48,7 @@ class Group(NamedTuple):
 
 
 def pack(table: Ints) -> Packed:
-    """Pack a table of shape (columns, rows).
-
-    Raises:
-        ValueError: A number is negative or needs more than ``MAX_WIDTH`` bytes.
-    """
+    """Pack a table of shape (columns, rows); raises ValueError for numbers below 0 or above ``MAX_WIDTH`` bytes."""
     if table.min(initial=0) < 0 or table.max(initial=0) >= _WIDTH_LIMITS[-1]:
         raise ValueError(f"numbers must be from 0 to 256**{MAX_WIDTH} - 1, got {table.min()} to {table.max()}")
     if table.shape[1] >= MIN_ROWS_FOR_BASE:

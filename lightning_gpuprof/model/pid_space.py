@@ -25,11 +25,7 @@ def pid_space() -> str:
 
 
 def is_running(of: Header | RankSummary) -> bool | None:
-    """Whether the process of a rank lives; None where that cannot be known, as on another host.
-
-    Args:
-        of: Its journal's header, or its summary.
-    """
+    """Whether the process of a rank lives; None where that cannot be known, as on another host."""
     if not of.pid_space or of.pid_space != pid_space():
         return None
     import psutil  # not for the start of a run, which asks for pid_space() only

@@ -64,11 +64,7 @@ class StepTable(msgspec.Struct, kw_only=True):
         return cls(phases=tuple(taken), count=len(batch), widths=widths, crc32=zlib.crc32(data), data=data)
 
     def columns(self) -> tuple[Ints, Ints, dict[Phase, Ints]]:
-        """Batches, step times and times of the phases in ns, shape (n,).
-
-        Raises:
-            ValueError: The table is damaged.
-        """
+        """Batches, step times and times of the phases in ns, shape (n,); raises ValueError if the table is damaged."""
         columns = len(self.phases) + _LEADING
         if zlib.crc32(self.data) != self.crc32 or not 0 <= self.count <= MAX_STEPS or len(self.widths) != columns:
             raise ValueError("its steps are damaged")
@@ -200,20 +196,12 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.outside_s is not None
 
 
-def drawn(batch: Ints, limit: int = MAX_STEPS) -> Ints:
-    """Draw some of the steps; ranks that never met draw steps of the same numbers.
-
-    Args:
-        batch: Numbers of the steps, shape (n,).
-        limit: How many.
-
-    Returns:
-        Indices into ``batch``, ascending; all of them if there are not more than ``limit``.
-    """
+def drawn(batch: Ints) -> Ints:
+    """Indices of at most ``MAX_STEPS`` of the steps, ascending; ranks that never met draw steps of the same numbers."""
     place = batch.astype(np.uint64) * _GOLDEN
     rows = np.arange(len(batch))
     below = 64
-    while len(rows) > limit:
+    while len(rows) > MAX_STEPS:
         below -= 1
         rows = rows[place[rows] < np.uint64(1 << below)]
     return rows

@@ -40,11 +40,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def over(values_ms: Sequence[float]) -> Measured:
-        """Of one value per window; none is 0 ms.
-
-        Raises:
-            MissingSignal: A value is no possible time.
-        """
+        """Of one value per window; none is 0 ms. Raises MissingSignal if a value is no possible time."""
         if not all(map(possible, values_ms)):
             raise MissingSignal("a kernel time of a trace window is not a valid number")
         ordered = sorted(values_ms)

@@ -59,8 +59,7 @@ def rank_wait_ratio(metrics: Metrics) -> float | None:
         0 to 1; None on a CPU, or if no trace window shows it.
     """
     step = device_step(metrics)
-    analysis = None if step is None or step.window is None else step.window.analysis
-    if step is None or analysis is None or analysis.communication is None:
+    if step is None or step.window is None or step.window.results.communication is None:
         return None
     return min(1.0, step.idle_ratio + step.exposed_communication_ratio)
 

@@ -94,11 +94,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, phases=tuple(row for row in self.phases if row.phase in COMPUTE_PHASES))
 
     def without(self, part: Share | None) -> Waiting:
-        """The same without a part of ``optimizer``; None leaves it as it is.
-
-        Args:
-            part: All of its time is left out.
-        """
+        """The same without a part of ``optimizer``, all of its time; None leaves it as it is."""
         if part is None or not usable(part):
             return self
         less = {

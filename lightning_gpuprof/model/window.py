@@ -73,13 +73,18 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     """What closing the window cost the main thread."""
 
     @property
+    def results(self) -> TraceAnalysis:
+        """The analysis; one without any result where there is none."""
+        return self.analysis or TraceAnalysis()
+
+    @property
     def is_on_slow_step(self) -> bool:
         """Whether the window was opened because a step was slow, so that it shows no ordinary steps."""
         return self.reason.startswith("slow step")
 
     def host_ms_per_step(self, operator: str) -> float:
         """Host time per step of operators with this in their names, inflated by tracing; 0 if there are none."""
-        operators = self.analysis.operators if self.analysis is not None else None
+        operators = self.results.operators
         rows = [row for row in operators.operators if operator in row.operator] if operators is not None else []
         return sum(row.host_total_us for row in rows) / 1e3 / max(1, len(self.steps_us))
 
@@ -93,7 +98,7 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
         Returns:
             Their row in the table of sizes; None if the window has no such, or no steps.
         """
-        tables = self.analysis.api_tables if self.analysis is not None else None
+        tables = self.results.api_tables
         for row in tables.cuda_gpu_mem_size_sum if tables is not None and self.steps_us else ():
             enough = row.sized_count == row.count >= least_count
             large = (row.total_bytes or 0) >= least_count * (row.max_bytes or 0)

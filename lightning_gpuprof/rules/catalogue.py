@@ -22,14 +22,11 @@ _PAGE = "\n## What it means\n"
 
 
 class Listed(NamedTuple):
-    """A rule in the list of all."""
+    """A rule in the list of all: its id, its family in a word, and what it finds in a sentence."""
 
     rule: str
-    """Its id."""
     family: str
-    """A word."""
     finds: str
-    """A sentence."""
 
 
 def catalogue() -> list[Listed]:

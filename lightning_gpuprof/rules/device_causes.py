@@ -109,7 +109,7 @@ def _in_all(step: DeviceStep, said: float) -> str:
 
 
 def _sync_site(step: DeviceStep) -> str:
-    found = None if step.window is None or step.window.analysis is None else step.window.analysis.sync_points
+    found = None if step.window is None else step.window.results.sync_points
     if found is None or not found.sites:
         return ""
     site = found.sites[0]

@@ -69,7 +69,7 @@ def _by_counters(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str] 
 
 
 def _by_geometry(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
-    kernels = None if window is None or window.analysis is None else window.analysis.kernels
+    kernels = None if window is None else window.results.kernels
     if kernels is None or kernels.total_us <= 0:
         return None
     efficiency, known = kernels.fill.est_sm_efficiency_ratio, kernels.fill.est_sm_efficiency_known_ratio
@@ -82,20 +82,19 @@ def _by_geometry(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
 
 
 def _by_roofline(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
-    analysis = None if window is None else window.analysis
-    if analysis is None or analysis.roofline is None or analysis.kernels is None or analysis.kernels.total_us <= 0:
+    roofline, kernels = (None, None) if window is None else (window.results.roofline, window.results.kernels)
+    if roofline is None or kernels is None or kernels.total_us <= 0:
         return None
-    total_us = analysis.kernels.total_us
-    for bound, kind in (("memory", "memory-bound"), ("compute", "compute-bound")):
+    bounds: dict[str, VerdictKind] = {"memory": "memory-bound", "compute": "compute-bound"}
+    for bound, kind in bounds.items():
         at_roof_us = sum(
             row.device_us
-            for row in analysis.roofline.rows
+            for row in roofline.rows
             if row.bound == bound and row.ceiling_ratio is not None and row.ceiling_ratio >= AT_ROOF_RATIO
         )
-        if at_roof_us >= AT_ROOF_RATIO * total_us:
-            words = (
+        if at_roof_us >= AT_ROOF_RATIO * kernels.total_us:
+            return kind, (
                 f"operators that reach {percent(AT_ROOF_RATIO)} of the {bound} roofline take "
-                f"{percent(at_roof_us / total_us)} of its kernel time"
+                f"{percent(at_roof_us / kernels.total_us)} of its kernel time"
             )
-            return ("memory-bound", words) if kind == "memory-bound" else ("compute-bound", words)
     return None

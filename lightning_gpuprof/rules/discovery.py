@@ -86,11 +86,7 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
 
 
 def find(rule_id: str) -> Rule | None:
-    """The rule of this id, None if there is none; of the built-in rules only the one that is asked for is imported.
-
-    Args:
-        rule_id: A built-in rule's module has the same name.
-    """
+    """The rule of this id, None if there is none; a built-in one is looked for in the module of its name alone."""
     return built_in(rule_id) or next((rule for rule in discover().rules if rule.id == rule_id), None)
 
 

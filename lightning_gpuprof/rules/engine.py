@@ -156,13 +156,7 @@ def settle(
 
 
 def _with_expected(finding: Finding, alone: Finding, metrics: Metrics) -> Finding:
-    """A finding with what its change is expected to bring, where none of its gain is counted elsewhere.
-
-    Args:
-        finding: With the gain that is left to it.
-        alone: As its rule has it.
-        metrics: The run.
-    """
+    """A finding with what its change is expected to bring, where none of its gain alone is counted elsewhere."""
     found = expected(alone, metrics)
     if found is None or finding.gain is None or alone.gain is None:
         return finding

@@ -14,11 +14,7 @@ ENTRY_POINTS = "lightning_gpuprof.rules"
 
 
 def modules_of(package: ModuleType) -> Iterator[tuple[str, Path]]:
-    """The modules of families of rules, which are the packages in a package, each with its file; nothing is imported.
-
-    Yields:
-        Name and file.
-    """
+    """Name and file of the modules of families, which are the packages in a package; nothing is imported."""
     for folder in map(Path, package.__path__):
         for file in sorted(folder.glob("*/[!_]*.py")):
             yield f"{package.__name__}.{file.parent.name}.{file.stem}", file

@@ -104,11 +104,6 @@ def _room_ms(findings: Sequence[Finding], period_ms: float, metrics: Metrics) ->
     Those about phases leave all phases that none of them claims. What the others save lies anywhere, so that a part of
     it is what those save already. Gains are of the mean step, which stalls make longer: of the ordinary one each saves
     the part that it saves of its own whole, as their sum may pass all of it.
-
-    Args:
-        findings: Those that gain a part of the ordinary step.
-        period_ms: The ordinary step.
-        metrics: The run.
     """
     taken = {phase for finding in findings for phase in finding.claim.phases}
     shares = metrics.shares.items()

@@ -57,7 +57,13 @@ def host_causes(metrics: Metrics) -> Iterable[Cause]:
     crowded_ratio = _without_a_cpu(metrics, most=compute_ratio)
     own = metrics.contention.by_this_run
     if own and crowded_ratio >= HOST_RATIO:
-        yield _crowded_host(crowded_ratio, metrics.step_ms)
+        yield Cause(
+            kind="host-bound",
+            ratio=crowded_ratio,
+            passes=crowded_ratio * metrics.step_ms >= MIN_COST_MS,
+            words=starved_words(crowded_ratio, metrics.step_ms, at="at least "),
+            headline=STARVED,
+        )
     blocked_ratio += crowded_ratio if own else 0.0
     yield _host_compute(metrics, blocked_ratio=blocked_ratio, foreign_ratio=0.0 if own else crowded_ratio)
 
@@ -213,16 +219,6 @@ def _without_a_cpu(metrics: Metrics, *, most: float) -> float:
     return max(0.0, min(delay.lower_ratio, most))
 
 
-def _crowded_host(ratio: float, period_ms: float) -> Cause:
-    return Cause(
-        kind="host-bound",
-        ratio=ratio,
-        passes=ratio * period_ms >= MIN_COST_MS,
-        words=starved_words(ratio, period_ms, at="at least "),
-        headline=STARVED,
-    )
-
-
 def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
     """What is said of a main thread that waits for a CPU in so much of the step, or ``at`` least in so much.
 
@@ -267,11 +263,5 @@ def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: floa
         kind="compute-bound",
         ratio=max(0.0, sum(s.median_ratio for s in shares.values()) - blocked_ratio),
         passes=sum(s.lower_ratio for s in shares.values()) - blocked_ratio >= COMPUTE_RATIO,
-        words=words + _whose_work(metrics),
+        words=words if metrics.is_cpu_only else f"{words}; whether the host or the device limits it was not measured",
     )
-
-
-def _whose_work(metrics: Metrics) -> str:
-    if metrics.is_cpu_only:
-        return ""
-    return "; whether the host or the device limits it was not measured"

@@ -206,7 +206,7 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
 
 def _modules(windows: Sequence[WindowFacts]) -> Iterable[str]:
     for window in windows:
-        found = None if window.analysis is None else window.analysis.attribution
+        found = window.results.attribution
         rows = [] if found is None else sorted(found.modules, key=lambda row: -row.own_us)[:TOP_OPERATIONS]
         named = [f"{'.'.join(row.path)} {millis(row.own_us / 1e3)}" for row in rows if row.own_us > 0]
         if named:
@@ -251,7 +251,7 @@ def _operation(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
 
 
 def _syncs(window: WindowFacts) -> Iterable[str]:
-    found = None if window.analysis is None else window.analysis.sync_points
+    found = window.results.sync_points
     site = None if found is None or not found.sites else found.sites[0]
     if site is not None and site.cost_us > 0:
         by = f" called by {in_words(site.line.frame)}" if site.line is not None else ""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from built_journals import MS, build, journal
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.batch_shapes import BatchShapes
 from lightning_gpuprof.model.journal import PROFILED, Sample
 from lightning_gpuprof.model.missing import Unmeasured

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from built_journals import MS, ints, journal
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.metrics import build
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import report_of

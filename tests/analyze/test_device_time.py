@@ -8,7 +8,8 @@ import pytest
 from built_journals import MS, build, ints, journal
 from sample_journals import header as sample_header
 
-from lightning_gpuprof.analyze.journal import DeviceColumns, Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import DeviceColumns, Journal
 from lightning_gpuprof.model.journal import PROFILED, DeviceBlock, Slot
 from lightning_gpuprof.model.metrics import Metrics
 

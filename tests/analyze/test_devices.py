@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from built_journals import MS, build, journal
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.clock_events import MASK, REASONS, TERMS, WORDS, reasons_of, split
 from lightning_gpuprof.model.device import DeviceEnergy, ErrorCounter
 from lightning_gpuprof.model.journal import Sample

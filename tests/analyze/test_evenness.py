@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal
 
-from lightning_gpuprof.analyze.journal import CpuColumns
+from lightning_gpuprof.analyze.journal_columns import CpuColumns
 from lightning_gpuprof.analyze.unevenness import growth
 from lightning_gpuprof.model.evenness import Growth
 from lightning_gpuprof.model.journal import Sample

@@ -7,7 +7,7 @@ from built_journals import MS, build, charge, journal
 
 from lightning_gpuprof.analyze.during_steps import StepTime, host_samples
 from lightning_gpuprof.analyze.host_use import growth, host_use
-from lightning_gpuprof.analyze.journal import CpuColumns, Journal
+from lightning_gpuprof.analyze.journal_columns import CpuColumns, Journal
 from lightning_gpuprof.analyze.signals import caveats
 from lightning_gpuprof.model.host import HostUse, Level, LongPause, MachineUse
 from lightning_gpuprof.model.journal import PROFILED, Sample, WindowRecord

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sample_journals import header as sample_header
 
-from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
+from lightning_gpuprof.analyze.journal_columns import CpuColumns, Journal, StepColumns
 from lightning_gpuprof.analyze.windows_cost import with_inflation
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, Slot, WindowRecord
 from lightning_gpuprof.model.window import WindowFacts

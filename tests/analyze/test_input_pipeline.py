@@ -4,7 +4,7 @@ import pytest
 from built_journals import MS, build, charge, journal
 
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.input_pipeline import InputPipeline, Padding
 from lightning_gpuprof.model.journal import Sample, Slot
 from lightning_gpuprof.model.share import Share

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from built_journals import MS, build, charge, ints, journal
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.ledger import FIRST_FETCH, ledger
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment, Slot
 from lightning_gpuprof.model.phases import Phase, Region

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal
 
-from lightning_gpuprof.analyze.journal import CpuColumns, Journal, _add_sites
+from lightning_gpuprof.analyze.journal import _add_sites
+from lightning_gpuprof.analyze.journal_columns import CpuColumns, Journal
 from lightning_gpuprof.model.journal import CallSites, ThreadLooks
 
 

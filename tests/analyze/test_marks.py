@@ -4,7 +4,7 @@ import numpy as np
 from built_journals import MS, charge, journal
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.marks import MAX_MARKS
 from lightning_gpuprof.model.curves import Marks
 from lightning_gpuprof.model.journal import PROFILED, Segment, WindowRecord

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from empty_structs import empty
 
-from lightning_gpuprof.analyze.metric_calls import metric_calls
+from lightning_gpuprof.analyze.derived import metric_calls
 from lightning_gpuprof.model.host_time import MetricCalls
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured

@@ -9,7 +9,7 @@ from built_journals import MS, build, charge, ints, journal
 
 from lightning_gpuprof.analyze import budget, statistics
 from lightning_gpuprof.analyze import metrics as analyze_metrics
-from lightning_gpuprof.analyze.journal import CpuColumns, Journal
+from lightning_gpuprof.analyze.journal_columns import CpuColumns, Journal
 from lightning_gpuprof.model.journal import LAST_OF_EPOCH, PROFILED, Notice, Sample, Segment, Slot
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.missing import MissingSignal

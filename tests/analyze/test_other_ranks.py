@@ -6,7 +6,7 @@ from built_journals import MS, build, journal
 from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.all_ranks import attribute_cpu_to_ranks
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.model.host import Level
 from lightning_gpuprof.model.journal import Sample

@@ -7,9 +7,8 @@ import pytest
 from built_journals import journal
 from msgspec.structs import replace
 
-from lightning_gpuprof.analyze.all_ranks import build
-from lightning_gpuprof.analyze.journal import Journal
-from lightning_gpuprof.analyze.rank_memory import rank_memory
+from lightning_gpuprof.analyze.all_ranks import build, rank_memory
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_summary import OtherRanks, summarise
 from lightning_gpuprof.model.journal import Sample, Value
 from lightning_gpuprof.model.missing import Unmeasured

@@ -13,7 +13,8 @@ from rank_folders import write_rank
 from rank_windows import write_windows
 from sample_journals import write_journal
 
-from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import DeviceColumns
 from lightning_gpuprof.analyze.rank_notices import of_others
 from lightning_gpuprof.analyze.rank_summary import Unended, left_by, other_ranks, summarise, summary_path
 from lightning_gpuprof.job_ranks import job_ranks

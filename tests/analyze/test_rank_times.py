@@ -9,7 +9,7 @@ import pytest
 from built_journals import MS, SLOTS, ints, journal
 from msgspec.structs import replace
 
-from lightning_gpuprof.analyze.journal import CpuColumns, DeviceColumns, Journal
+from lightning_gpuprof.analyze.journal_columns import CpuColumns, DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.model.clock_events import MASK, REASONS

@@ -6,7 +6,7 @@ import pytest
 from built_journals import MS, SLOTS, journal
 from msgspec.structs import replace
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.rank_waits import MIN_LOOKS, waits_of
 from lightning_gpuprof.model.journal import GRADIENT_WAIT, Slot
 from lightning_gpuprof.model.phases import WORKING_PHASES

@@ -5,7 +5,7 @@ import pytest
 from built_journals import MS, build, charge, journal
 
 from lightning_gpuprof.analyze import steady
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.model.journal import DISTURBED, LAST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.report import STEP_LABELS

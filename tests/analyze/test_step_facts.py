@@ -6,7 +6,7 @@ from built_journals import MS, build, charge, ints, journal
 
 from lightning_gpuprof.analyze.comparison.resampling import Resampling
 from lightning_gpuprof.analyze.comparison.too_few import interval_obstacle
-from lightning_gpuprof.analyze.journal import CpuColumns
+from lightning_gpuprof.analyze.journal_columns import CpuColumns
 from lightning_gpuprof.model.journal import Segment
 from lightning_gpuprof.model.phases import STAGES, STEP_PARTS, Stage, parts_of
 from lightning_gpuprof.model.report import Report

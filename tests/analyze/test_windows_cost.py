@@ -3,7 +3,7 @@
 import pytest
 from built_journals import MS, build, charge, journal
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED
 
 BOUNDARY, VALIDATION, SAVE, FORWARD, FETCH = 4, 5, 6, 2, 1

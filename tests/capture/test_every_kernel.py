@@ -15,7 +15,7 @@ from planted_runs import Planted, fit, quiet_profiler, single_rows
 
 from lightning_gpuprof import TraceConfig
 from lightning_gpuprof.analyze.every_kernel import every_kernel
-from lightning_gpuprof.analyze.journal import KernelColumns
+from lightning_gpuprof.analyze.journal_columns import KernelColumns
 from lightning_gpuprof.capture import every_kernel as module_under_test
 from lightning_gpuprof.capture.every_kernel import (
     MAX_KERNELS,

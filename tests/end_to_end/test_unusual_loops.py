@@ -17,7 +17,8 @@ from planted_loops.run import Measured
 from unusual_loops import BATCHES, LOOPS, Loop, Model, combined, fitted, loader
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
 

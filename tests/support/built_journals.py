@@ -7,7 +7,7 @@ import numpy.typing as npt
 from sample_journals import header
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
-from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
+from lightning_gpuprof.analyze.journal_columns import CpuColumns, Journal, StepColumns
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Conditions, Footer, Notice, Sample, Segment, Slot
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Stage

@@ -103,12 +103,8 @@ def training(runs: Runs) -> Judgement:
 def cpu_waits(runs: Runs) -> tuple[float, float] | None:
     """Shares of the time that the main threads waited for a CPU because other programs used them.
 
-    Args:
-        runs: Both.
-
-    Returns:
-        0 for a run beside which no others used CPUs: its own workers made it wait. None for two of them, or if it is
-        not known.
+    0 for a run beside which no others used CPUs: its own workers made it wait. None for two of them, or if it is not
+    known.
     """
     shares = []
     for _, report in runs.named:

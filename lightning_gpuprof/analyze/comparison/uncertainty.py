@@ -14,7 +14,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import compilation, steady
 from lightning_gpuprof.analyze.comparison.resampling import Drawn, Resampling, draws_from_interval
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.comparison import Source
 from lightning_gpuprof.model.phases import Phase

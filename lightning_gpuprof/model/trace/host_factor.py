@@ -23,10 +23,8 @@ PROPORTION_RATIO = 0.1
 def host_factor(operators: Sequence[Change]) -> float | None:
     """How many times as long operators' own host time is throughout: the median over the operators.
 
-    The median, so that one operator that really became slower, however long it is, does not count as all of them.
-
-    Returns:
-        None if it is about the same, or too few operators are there in both.
+    The median, so that one operator that really became slower, however long it is, does not count as all of them. None
+    if it is about the same, or too few operators are there in both.
     """
     both = [one for one in operators if one.before_us > 0 and one.after_us > 0]
     least = [MIN_SHARE_RATIO * sum(times) for times in ([o.before_us for o in both], [o.after_us for o in both])]

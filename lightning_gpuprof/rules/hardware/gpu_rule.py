@@ -15,12 +15,7 @@ NO_REASONS = not_evaluated("the driver names no reasons", "does not report", gpu
 
 
 def sampled_gpus(metrics: Metrics) -> tuple[Gpu, ...]:
-    """The GPUs that the run used and that were sampled.
-
-    Raises:
-        NotApplicable: The model runs on the CPU.
-        MissingSignal: No GPU was sampled.
-    """
+    """The sampled GPUs of the run; raises NotApplicable on the CPU, MissingSignal if none was sampled."""
     if metrics.is_cpu_only:
         raise NotApplicable("the model runs on the CPU")
     if not metrics.gpus:

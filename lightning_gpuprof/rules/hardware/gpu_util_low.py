@@ -95,7 +95,7 @@ class GpuUtilLow(GpuRule):
 
     def _of_windows(self, metrics: Metrics) -> list[str]:
         """The largest idle causes of the last window that has some."""
-        idles = [window.analysis.idle for window in metrics.windows if window.analysis is not None]
+        idles = [window.results.idle for window in metrics.windows]
         last = next((idle for idle in reversed(idles) if idle is not None and idle.devices), None)
         causes = max(last.devices, key=lambda one: one.busy_us).causes if last is not None else ()
         named = [cause for cause in causes if cause.window_ratio >= self.named_ratio][:3]

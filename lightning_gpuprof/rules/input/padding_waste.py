@@ -86,12 +86,7 @@ class PaddingWaste(BaseRule):
         )
 
     def padding(self, metrics: Metrics) -> Padding:
-        """What the looks at the batches found.
-
-        Raises:
-            MissingSignal: There were none, or too few.
-            NotApplicable: The batches have no rows of tokens.
-        """
+        """What the looks at batches found; raises MissingSignal for too few, NotApplicable without rows of tokens."""
         found = [one.padding for one in metrics.input.loaders if one.padding] if metrics.input is not None else []
         if not found:
             raise MissingSignal("no batch was inspected: that needs torch's own DataLoader, and more than one batch")

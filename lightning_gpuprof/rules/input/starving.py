@@ -7,9 +7,9 @@ from abc import ABC
 from typing import TYPE_CHECKING, ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.loading import Loading, Starving
+from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.numbers import capital
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, counted, measured, millis
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, measured, millis
 from lightning_gpuprof.rules.input.loading import wait_severity, wait_words
 
 if TYPE_CHECKING:
@@ -81,11 +81,6 @@ def cost_of_part(metrics: Metrics, found: Starving, part: float, most_ms: float 
 def _wait_words(found: Starving) -> str:
     said = wait_words(found.state, in_bursts=found.bursts)
     return f"Batches arrive in bursts: {said}." if found.bursts else f"{capital(said)}."
-
-
-def makers(state: Loading) -> str:
-    """Who makes the batches: ``2 workers``, ``the main process``."""
-    return counted(state.num_workers, "worker") if state.num_workers else "the main process"
 
 
 def without_words(found: Starving, name: str, part: float) -> str:

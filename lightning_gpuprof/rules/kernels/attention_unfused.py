@@ -52,7 +52,6 @@ def _run(*operators: object) -> dict[str, object]:
 class AttentionUnfused(KernelRule):
     id = "attention-unfused"
     title = "Attention runs without a fused kernel"
-    needs = "gpu"
     specialises = ("memory-bound-kernels",)
     explains = claims.MEMORY_KERNELS
     certainty = 0.8

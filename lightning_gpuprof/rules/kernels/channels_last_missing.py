@@ -29,7 +29,6 @@ _NONE, _ALL = ({"model.convolutions": 53, "model.channels_last_convolutions": co
 class ChannelsLastMissing(KernelRule):
     id = "channels-last-missing"
     title = "Convolutions convert the memory layout"
-    needs = "gpu"
     explains = claims.LAYOUT_CHANGES
     certainty = 0.8
 

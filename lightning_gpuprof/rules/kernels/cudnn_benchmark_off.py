@@ -32,7 +32,6 @@ def _run(ms: float, occurrences: int = 20) -> dict[str, object]:
 class CudnnBenchmarkOff(KernelRule):
     id = "cudnn-benchmark-off"
     title = "cuDNN does not benchmark convolutions"
-    needs = "gpu"
     certainty = 0.5
     what = "convolutions, share of the step"
 

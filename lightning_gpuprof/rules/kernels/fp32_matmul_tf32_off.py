@@ -44,7 +44,6 @@ _DEFAULTS, _CUDNN_OFF = _flags("highest"), _flags("high", cudnn=False)
 class Fp32MatmulTf32Off(KernelRule):
     id = "fp32-matmul-tf32-off"
     title = "Matrix products run without TF32"
-    needs = "gpu"
     specialises = ("tc-unused",)
     explains = claims.MATRIX_KERNELS
     certainty = 0.85

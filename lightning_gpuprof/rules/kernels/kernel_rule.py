@@ -22,6 +22,7 @@ UNTRACED = not_evaluated("there is no trace window", "no trace window", run={"de
 class KernelRule(FamilyRule[DeviceRun], ABC):
     """A rule on the kernels of a device: shorter ones would gain nothing where the host is the bottleneck."""
 
+    needs = "gpu"
     what: ClassVar[str] = ""
     """Of a rule with ``least_ratio``: what takes so much of the step."""
     least_ratio: float

@@ -33,7 +33,6 @@ def _run(ms: float, blocks: int, kernel: str = "tensor core gemm") -> dict[str, 
 class LowOccupancy(KernelRule):
     id = "low-occupancy"
     title = "Kernels are too small to fill the GPU"
-    needs = "gpu"
     explains = claims.IDLE_MULTIPROCESSORS
     certainty = 0.4
     what = "idle multiprocessors, share of the step"

@@ -35,7 +35,6 @@ def _run(ms: float = 30.0, bandwidth_ratio: float = 0.8) -> dict[str, object]:
 class MemoryBoundKernels(KernelRule):
     id = "memory-bound-kernels"
     title = "Unfused pointwise kernels are slow"
-    needs = "gpu"
     explains = claims.MEMORY_KERNELS
     certainty = 0.4
     what = "pointwise and reductions, share of the step"

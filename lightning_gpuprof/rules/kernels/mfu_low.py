@@ -32,7 +32,6 @@ def _run(mfu: float, *, products_ms: float = 33.6, known: float = 1.0) -> dict[s
 class MfuLow(KernelRule):
     id = "mfu-low"
     title = "The model is far below the GPU's peak"
-    needs = "gpu"
     certainty = 0.7
 
     most_mfu_ratio: float = threshold(0.30, source="heuristic: large language models are reported with 40 to 60 %")

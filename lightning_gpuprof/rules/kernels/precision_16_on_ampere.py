@@ -16,6 +16,7 @@ trace windows show what the scaler's wait costs (`amp-scaler-sync`).
 `Trainer(precision="bf16-mixed")`.
 """
 
+from lightning_gpuprof.model.signals import capability
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
@@ -48,10 +49,10 @@ class Precision16OnAmpere(BaseRule):
             raise MissingSignal("the precision or the device of the run is not known")
         if device != "cuda" or str(precision) not in ("16-mixed", "16"):
             return None
-        capability = _number(metrics.condition("device.capability"))
-        if capability is None or metrics.condition("version.hip") is not None:
+        of_device = capability(metrics)
+        if of_device is None or metrics.condition("version.hip") is not None:
             raise MissingSignal("the compute capability of the device is not known")
-        if capability < self.least_capability:
+        if of_device < self.least_capability:
             return None
         change = Change(call="Trainer", arguments={"precision": "bf16-mixed"}, before={"precision": precision})
         return self.finding(
@@ -59,16 +60,9 @@ class Precision16OnAmpere(BaseRule):
             summary="The gradient scaler of float16 checks all gradients and waits for the GPU in each optimizer step.",
             advice=(
                 f'Use bfloat16: Trainer(precision="{change.arguments["precision"]}"). It needs no scaler and is as '
-                f"fast on a GPU of compute capability {capability}. Some models need the finer precision of float16."
+                f"fast on a GPU of compute capability {of_device}. Some models need the finer precision of float16."
             ),
-            evidence=(self.evidence("least_capability", capability, "compute capability"),),
+            evidence=(self.evidence("least_capability", of_device, "compute capability"),),
             confidence=0.8,
             change=change,
         )
-
-
-def _number(capability: object) -> float | None:
-    try:
-        return float(str(capability))
-    except ValueError:
-        return None

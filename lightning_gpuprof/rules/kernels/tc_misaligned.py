@@ -40,7 +40,6 @@ _FORWARD, _BACKWARD = _product(_VOCABULARY, 12, 0.2), _product("8192x50257, 5025
 class TcMisaligned(KernelRule):
     id = "tc-misaligned"
     title = "Matrix sizes do not fit the tensor cores"
-    needs = "gpu"
     explains = claims.MATRIX_KERNELS
     certainty = 0.6
     what = "misaligned products, share of the step"

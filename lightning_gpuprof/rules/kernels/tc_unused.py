@@ -42,7 +42,6 @@ _ROOF = ("aten::mm", "8x8, 8x8", 30.0, {"dtype": "fp32", "bytes_per_call": 45e9}
 class TcUnused(KernelRule):
     id = "tc-unused"
     title = "Matrix products run without tensor cores"
-    needs = "gpu"
     explains = claims.MATRIX_KERNELS
     certainty = 0.8
     what = "fp32 products on CUDA cores"
@@ -90,12 +89,10 @@ class TcUnused(KernelRule):
             f"{found.peak_ratio:.3g} times as fast here. Compare the loss of both for an epoch."
         )
         if mixed_precision(metrics):
-            change, advice = (
-                None,
-                (
-                    f"Find what leaves autocast, although precision is {precision}: inputs cast with .float(), a block "
-                    "under torch.autocast(enabled=False), or parameters used outside of training_step."
-                ),
+            change = None
+            advice = (
+                f"Find what leaves autocast, although precision is {precision}: inputs cast with .float(), a block "
+                "under torch.autocast(enabled=False), or parameters used outside of training_step."
             )
         longest = f" Longest: {listed(list(found.names))}." if found.names else ""
         return self.of_kernels(

@@ -39,7 +39,6 @@ def _waves(number: float) -> dict[str, object]:
 class WaveQuantisation(KernelRule):
     id = "wave-quantisation"
     title = "The last wave leaves the GPU half empty"
-    needs = "gpu"
     explains = claims.MATRIX_KERNELS
     certainty = 0.4
 

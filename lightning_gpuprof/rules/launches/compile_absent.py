@@ -15,7 +15,7 @@ hint: the gain is that of `launch-bound`.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, compile_for_launches, late_launches
 from lightning_gpuprof.rules.launches.step_rule import compiled, confidence
@@ -60,6 +60,5 @@ class CompileAbsent(LaunchRule):
                 self.fact("compiled", "no"),
             ),
             confidence=confidence(step),
-            explains=claims.LATE_LAUNCHES,
             change=change,
         )

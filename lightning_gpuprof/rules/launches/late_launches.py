@@ -4,6 +4,7 @@ from abc import ABC
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.signals import FOREACH, FUSED, can_fuse
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Advice, Change, Cost, Evidence, Metrics, MissingSignal, setting
 from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled, explained_step, shapes_vary
 from lightning_gpuprof.rules.torch_advice import compile_model
@@ -19,13 +20,10 @@ _SEPARATE_OPTIMIZER_KERNELS = 4
 class LaunchRule(StepRule, ABC):
     """A rule on a device that is idle because launches come late."""
 
-    def look(self, metrics: Metrics) -> ExplainedStep:
-        """The device's step.
+    explains = claims.LATE_LAUNCHES
 
-        Raises:
-            MissingSignal: As :func:`~lightning_gpuprof.rules.launches.step_rule.explained_step`; or the window has no
-                kernels.
-        """
+    def look(self, metrics: Metrics) -> ExplainedStep:
+        """The device's step, as of :func:`explained_step`; raises MissingSignal if the window has no kernels."""
         step = explained_step(metrics)
         if not step.window.kernels or step.analysis.kernels is None:
             raise MissingSignal("the trace window has no kernels")

@@ -22,7 +22,7 @@ Use `torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger 
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules.base import Finding, Metrics, claims, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import (
     IDLE_RATIO,
@@ -39,7 +39,6 @@ _EAGER, _COMPILED = {"compile.state": "none"}, {"compile.state": "module", "comp
 class LaunchBound(LaunchRule):
     id = "launch-bound"
     title = "The host launches kernels too slowly"
-    explains = claims.LATE_LAUNCHES
 
     least_ratio: float = threshold(IDLE_RATIO, source="TraceLens: idle above 15 %; HTA: host wait")
 

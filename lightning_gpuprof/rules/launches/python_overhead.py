@@ -60,7 +60,6 @@ def _python(us: float, *, op_us: float = 12.0, kernel_us: float = 3.0, fetch_us:
 class PythonOverhead(LaunchRule):
     id = "python-overhead"
     title = "Python code between operators is slow"
-    explains = claims.LATE_LAUNCHES
     specialises = ("launch-bound",)
 
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.api_tables import TimeRow
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LaunchRule, late_launches, launch_evidence
 
@@ -39,7 +39,6 @@ class SlowLaunchApi(LaunchRule):
     id = "slow-launch-api"
     title = "Kernel launch calls are slow"
     specialises = ("launch-bound",)
-    explains = claims.LATE_LAUNCHES
     certainty = 0.8
 
     least_median_us: float = threshold(20.0, source="heuristic: recorded traces of six GPU models have 4 to 12")

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.kernels import SavingRow
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, listed, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LaunchRule, fewer_launches, late_launches, launch_evidence
 
@@ -38,7 +38,6 @@ class SmallKernels(LaunchRule):
     id = "small-kernels"
     title = "Tiny kernels leave the GPU idle"
     specialises = ("launch-bound",)
-    explains = claims.LATE_LAUNCHES
 
     least_kernels: float = threshold(1000.0, source="heuristic: per step")
     least_small_ratio: float = threshold(0.5, source="heuristic: a median below 10 µs")

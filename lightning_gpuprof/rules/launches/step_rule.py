@@ -23,9 +23,7 @@ INFLATED_CONFIDENCE = 0.7
 def explained_step(metrics: Metrics) -> ExplainedStep:
     """The device's step with the causes of its idle time.
 
-    Raises:
-        NotApplicable: The model runs on the CPU.
-        MissingSignal: There are too few untraced steps, or no window holds the work of whole steps.
+    Raises as :func:`seen_step`, and MissingSignal if no window holds the work of whole steps.
     """
     seen_step(metrics)
     if not isinstance(metrics.device_step, ExplainedStep):
@@ -37,9 +35,7 @@ def explained_step(metrics: Metrics) -> ExplainedStep:
 def seen_step(metrics: Metrics) -> DeviceStep:
     """The device's step, as far as a window shows it.
 
-    Raises:
-        NotApplicable: The model runs on the CPU.
-        MissingSignal: There are too few untraced steps, or no window shows the device.
+    Raises NotApplicable on the CPU, and MissingSignal if too few steps are untraced or no window shows the device.
     """
     if metrics.is_cpu_only:
         raise NotApplicable("the model runs on the CPU")

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def allocator(metrics: Metrics) -> DeviceMemory:
-    """Torch's allocator on the device that the run trains on.
-
-    Raises:
-        NotApplicable: The model runs on the CPU.
-        MissingSignal: No allocator was read.
-    """
+    """Torch's allocator on the run's device; raises NotApplicable on the CPU, MissingSignal if none was read."""
     if metrics.memory.devices:
         return metrics.memory.devices[0]
     if metrics.is_cpu_only:
@@ -46,11 +41,7 @@ def kept_items(metrics: Metrics) -> str:
 
 
 def memory_use(metrics: Metrics) -> MemoryUse:
-    """How full the GPU was.
-
-    Raises:
-        MissingSignal: As :func:`allocator`; or the size of the GPU is not known, or a number is impossible.
-    """
+    """How full the GPU was; raises as :func:`allocator`, and MissingSignal if its size is not known."""
     allocator(metrics)
     return measured(metrics.holders.use)
 
@@ -81,10 +72,8 @@ class AllocatorCallsRule(FamilyRule[DeviceMemory], ABC):
     def look(self, metrics: Metrics) -> DeviceMemory:
         """Torch's allocator on the GPU.
 
-        Raises:
-            NotApplicable: The model runs on the CPU.
-            MissingSignal: The allocator was not read, or its calls were counted over fewer than ``least_steps`` steps,
-                or too few steps are steady.
+        Raises as :func:`allocator`, and MissingSignal if fewer than ``least_steps`` steps were counted, or too few are
+        steady.
         """
         memory, steps = allocator(metrics), allocator(metrics).steady_steps or 0
         metrics.require_steady()

@@ -131,6 +131,6 @@ class CommSlowLink(BaseRule):
 
 def _nvlink_gb_per_s(run: CollectiveRun) -> float | None:
     """None if the devices have none or their names are not in the table."""
-    names = {name for w in run.windows if w.facts.analysis is not None for name in w.facts.analysis.gpus}
+    names = {name for w in run.windows for name in w.facts.results.gpus}
     rates = {next((rate for pattern, rate in _NVLINK_GB_PER_S if pattern.search(name)), None) for name in names}
     return rates.pop() if len(rates) == 1 else None

@@ -93,7 +93,10 @@ class DdpBucketSize(BaseRule):
             return None
         buckets = min((self._buckets(window) for window in run.windows), default=0.0)
         wanted = 1 + math.ceil(model_bytes / MIB / _DEFAULT_MB)
-        largest_bytes = min(self._largest_bytes(window) for window in run.windows)
+        largest_bytes = min(
+            max((one.message_bytes or 0 for one in window.communication.sizes if one.kind == "all_reduce"), default=0)
+            for window in run.windows
+        )
         many = cap_mb < _DEFAULT_MB and buckets > self.most_times * wanted
         late = (
             cap_mb > _DEFAULT_MB
@@ -138,9 +141,4 @@ class DdpBucketSize(BaseRule):
             window.per_step(one)
             for one in window.communication.sizes
             if one.kind == "all_reduce" and (one.message_bytes or 0) >= self.least_reduced_kib * 1024
-        )
-
-    def _largest_bytes(self, window: CollectiveWindow) -> int:
-        return max(
-            (one.message_bytes or 0 for one in window.communication.sizes if one.kind == "all_reduce"), default=0
         )

@@ -29,7 +29,6 @@ from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, 
 class LoadImbalance(RankRule):
     id = "load-imbalance"
     title = "Ranks have unequal work in each step"
-    needs = "ranks"
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
     most_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")

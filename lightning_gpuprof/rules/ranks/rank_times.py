@@ -12,12 +12,10 @@ from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Metrics, Mi
 class RankRule(FamilyRule[RankTimes]):
     """A rule that compares the ranks."""
 
-    def look(self, metrics: Metrics) -> RankTimes | None:
-        """The times of all ranks; None if there is one only.
+    needs = "ranks"
 
-        Raises:
-            MissingSignal: Fewer than two ranks can be compared, or in too few steps; or too few are steady in this one.
-        """
+    def look(self, metrics: Metrics) -> RankTimes | None:
+        """The times of all ranks, None if there is one; raises MissingSignal if too few ranks or steps are known."""
         metrics.require_steady()
         if not metrics.is_distributed:
             return None

@@ -108,7 +108,6 @@ class _Late(NamedTuple):
 class StragglerRank(RankRule):
     id = "straggler-rank"
     title = "Some ranks are slower than the others"
-    needs = "ranks"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.10, source="TraceML")
@@ -340,8 +339,9 @@ class StragglerRank(RankRule):
             of, whole_s = "wall time", whole_s + metrics.wall.parts.get("setup", 0.0)
         waiting_s = late.excess_s
         if late.part == "epoch_gap":
-            is_own = metrics.run.get("rank") == late.rank
-            waiting_s = min(waiting_s, _before_an_epoch_s(metrics) if is_own else _uneven_s(metrics))
+            # Nobody waits for this rank after the last epoch.
+            own_s = sum(start.gap_s for start in metrics.epoch_starts)
+            waiting_s = min(waiting_s, own_s if metrics.run.get("rank") == late.rank else _uneven_s(metrics))
         if (ratio := waiting_s / whole_s) < self.least_outside_ratio:
             return None
         where, spends, look = _OUTSIDE[late.part]
@@ -368,11 +368,6 @@ class StragglerRank(RankRule):
             explains=claims.VALIDATION if late.part == "validation" else claims.LATE_RANK_OUTSIDE,
         )
         return _Late(cost.saved_ms, found)
-
-
-def _before_an_epoch_s(metrics: Metrics) -> float:
-    """What others can have waited for this rank between epochs: nobody waits after the last one."""
-    return sum(start.gap_s for start in metrics.epoch_starts)
 
 
 def _uneven_s(metrics: Metrics) -> float:

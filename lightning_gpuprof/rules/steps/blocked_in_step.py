@@ -82,7 +82,7 @@ class BlockedInStep(BaseRule):
         if swapped is None and metrics.host.is_swapped:
             raise MissingSignal("waiting for memory from swap cannot be separated: it was not measured")
         site = worst.sites[0][0] if worst.sites else ""
-        code = _code_at(site, metrics)
+        code = next((row.code for row in metrics.lines if row.place == site), "")  # as written; empty: not known
         where = f", mostly in {in_words(site)}" if site else ""
         does = "sleeps" if re.search(_SLEEPS, code) else "is blocked"
         also = [
@@ -132,11 +132,6 @@ _REMEDIES = (
 """What a line visibly calls, and what to do instead."""
 _SLEEPS = r"\bsleep\("
 _ANY = "Read files before training or in the Dataset; write them from a background thread."
-
-
-def _code_at(site: str, metrics: Metrics) -> str:
-    """The line as written; empty: not known."""
-    return next((row.code for row in metrics.lines if row.place == site), "")
 
 
 def _advice(phase: Phase, site: str, code: str) -> str:

@@ -51,13 +51,10 @@ class Fitting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fitting(metrics: Metrics) -> Fitting:
-    """How the run fits into its CPUs.
+    """How a run that takes its main thread's CPU fits into its CPUs.
 
     One thread in each worker, where these compute on more than there are CPUs; else fewer torch threads, then fewer
     workers, as many as keep up with the step.
-
-    Args:
-        metrics: A run that takes its main thread's CPU.
     """
     found, usable_cpus = metrics.contention, metrics.cpu.usable_cpus
     room, workers = usable_cpus if possible(usable_cpus) else 1.0, found.workers

@@ -92,7 +92,11 @@ class GcPauses(BaseRule):
             advice=self._advice(metrics, worst, pauses.pause_ratio, step_ms),
             evidence=(
                 self.evidence("least_ratio", pauses.pause_ratio, "pauses, share of the steps' time"),
-                *(self.fact(f"generation {g.generation}", _taken(g)) for g in pauses.generations if g.count),
+                *(
+                    self.fact(f"generation {g.generation}", f"{counted(g.count, 'collection')}, {seconds(g.total_s)}")
+                    for g in pauses.generations
+                    if g.count
+                ),
                 self.fact("pauses of 20 ms and more", pauses.long_count),
             ),
             cost=cost,
@@ -119,10 +123,6 @@ class GcPauses(BaseRule):
             f"{per_step:.1f} times per step. Or make fewer small objects per step that refer to each other.",
             Change(add=("def on_train_start(self):", f"    {threshold}"), place=IN_MODULE),
         )
-
-
-def _taken(generation: GenerationPauses) -> str:
-    return f"{counted(generation.count, 'collection')}, {seconds(generation.total_s)}"
 
 
 def _name(generation: GenerationPauses) -> str:

@@ -20,9 +20,9 @@ at the first break, with its stack.
 """
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak, short_reason
+from lightning_gpuprof.model.compilation import GraphBreak, short_reason
 from lightning_gpuprof.model.numbers import capital
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, counted, listed, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, counted, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 
 _REMEDIES = (
@@ -70,7 +70,13 @@ class GraphBreaks(BaseRule):
             summary=f"Compiled code falls back to Python{shown}{more}: "
             f"{counted(facts.graph_break_count, 'graph break')}, {counted(facts.graphs, 'graph')} in all.{failed}",
             advice=_advice(worst),
-            evidence=(self.evidence("least_count", facts.graph_break_count, "graph breaks"), *_reasons(facts)),
+            evidence=(
+                self.evidence("least_count", facts.graph_break_count, "graph breaks"),
+                *(
+                    self.fact(_place(b) if b.file else "somewhere", f"{short_reason(b.reason)} ({b.count} times)")
+                    for b in facts.graph_breaks[:5]
+                ),
+            ),
         )
 
     def _not_compiled(self, metrics: Metrics, failures: tuple[str, ...]) -> Finding:
@@ -83,13 +89,6 @@ class GraphBreaks(BaseRule):
             advice=f"{advice} A break inside a loop costs the whole function.",
             evidence=tuple(self.fact("failure", short_reason(failure)) for failure in failures[:5]),
         )
-
-
-def _reasons(facts: CompileFacts) -> tuple[Evidence, ...]:
-    return tuple(
-        Evidence(name=_place(one) if one.file else "somewhere", value=f"{short_reason(one.reason)} ({one.count} times)")
-        for one in facts.graph_breaks[:5]
-    )
 
 
 def _advice(worst: GraphBreak | None) -> str:

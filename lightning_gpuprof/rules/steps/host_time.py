@@ -21,14 +21,7 @@ class PhaseRule(FamilyRule[Cost]):
     """What the part may take, which does not count; likewise."""
 
     def part(self, metrics: Metrics) -> Share | None:
-        """The part's share of the step; default: the whole phase.
-
-        Returns:
-            None if the run has no such part.
-
-        Raises:
-            MissingSignal: It was not measured.
-        """
+        """The part's share of the step; default: the whole phase. None: the run has no such part."""
         return metrics.share_of(self.phase)
 
     def look(self, metrics: Metrics) -> Cost | None:

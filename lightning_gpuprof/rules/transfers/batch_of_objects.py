@@ -69,7 +69,7 @@ class BatchOfObjects(PhaseRule):
                 self.fact("visiting the batch, per step", found.ms, "ms"),
                 self.evidence("least_objects", objects, "objects in the first batch")
                 if isinstance(objects, int)
-                else self.fact("objects in the first batch", None),
+                else None,
             ),
             cost=found,
             confidence=0.85 if isinstance(objects, int) else 0.5,
