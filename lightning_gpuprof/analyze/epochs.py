@@ -119,7 +119,7 @@ def epoch_gaps(metrics: Metrics) -> EpochGaps | None:
 def worker_starts(metrics: Metrics) -> WorkerStarts | None:
     """What starting the workers costs, if they are started at each epoch; None: there is one epoch.
 
-    It needs the epochs' starts and steady steps.
+    Without the epochs' starts and steady steps it raises MissingSignal.
     """
     starts = metrics.epoch_starts[1:]
     if not starts:

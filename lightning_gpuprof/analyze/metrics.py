@@ -22,6 +22,7 @@ from lightning_gpuprof.analyze import (
     statistics,
     steady,
 )
+from lightning_gpuprof.analyze.accumulation import accumulation
 from lightning_gpuprof.analyze.batch_shapes import batch_shapes
 from lightning_gpuprof.analyze.blocked import interpreter_lock
 from lightning_gpuprof.analyze.callback_names import callback_names
@@ -158,6 +159,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         interpreter_lock=interpreter_lock(sampled),
         transfer_hooks=transfer_hooks(journal, chosen.steady),
         batch_shapes=batch_shapes(journal, chosen.labels),
+        accumulation=accumulation(journal, chosen.steady),
     )
     return with_derived(metrics)
 

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 MIN_LOOKS = 20
 """Looks at the main thread that separate waiting from work. Heuristic."""
 
-_DDP = "DDPStrategy"
+DDP = "DDPStrategy"
 """Its ranks meet in the backward, and where buffers are broadcast before the forward."""
 
 
@@ -23,7 +23,7 @@ def waits_of(journal: Journal) -> dict[Phase, Ints]:
     """
     if journal.header.world_size < 2 or journal.conditions.get("device.type") != "cpu":
         return {}
-    ddp = journal.conditions.get("trainer.strategy") == _DDP
+    ddp = journal.conditions.get("trainer.strategy") == DDP
     working = {slot.id: slot.step_phase for slot in journal.slots if slot.step_phase in WORKING_PHASES}
     looks = {slot: seen for slot, seen in journal.looks.items() if slot in working}
     seen = sum(looks.values()) >= MIN_LOOKS

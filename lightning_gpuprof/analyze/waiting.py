@@ -56,7 +56,10 @@ def waiting(metrics: Metrics) -> Waiting:
 
 @or_unmeasured
 def interpreter_wait(metrics: Metrics) -> InterpreterWait:
-    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read."""
+    """How the main thread waits for the interpreter, by the busiest other thread; reads the run's ``waiting``.
+
+    Without enough samples it raises MissingSignal.
+    """
     found, lock = measured(metrics.waiting), metrics.interpreter_lock
     if lock is None:
         raise MissingSignal(UNASKED)

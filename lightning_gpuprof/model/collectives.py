@@ -48,9 +48,12 @@ class CollectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
         """
         sizes = self.communication.sizes
         exposed_us = sum(one.exposed_us for one in sizes)
+        return sum(map(self.transfer_us, sizes)) / exposed_us if exposed_us > 0 else 1.0
+
+    def transfer_us(self, one: CollectiveTimes) -> float:
+        """The part of the exposed time of one size that is transfer at most, in the whole window."""
         slowest = _SLOWEST_IN_NODE_BYTES_PER_S if self.in_one_node else _SLOWEST_BYTES_PER_S
-        transfer_us = sum(one.exposed_us * _most_transfer_ratio(one, slowest) for one in sizes)
-        return transfer_us / exposed_us if exposed_us > 0 else 1.0
+        return one.exposed_us * _most_transfer_ratio(one, slowest)
 
     def per_step(self, collective: CollectiveTimes) -> float:
         """How often a collective is in a step."""

@@ -122,7 +122,8 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "compile.fullgraph": "`fullgraph` of `torch.compile`",
     },
     ("model", "tested", False): {
-        "model.metrics_updated_twice": "metrics of torchmetrics whose calls update twice",
+        "model.sync_batchnorms": "modules",
+        "model.metrics_updated_twice": "torchmetrics whose calls update twice",
     },
     ("batch", "fixed", True): {
         "loader.batch_size": "the loader's or its batch sampler's; of several loaders the largest",

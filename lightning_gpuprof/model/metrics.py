@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from lightning_gpuprof.model.accumulation import Accumulation
 from lightning_gpuprof.model.batch_shapes import BatchShapes
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.cost import Cost
@@ -219,6 +220,8 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """None: the CPU time of other threads was not measured."""
     transfer_hooks: tuple[HookShare, ...] = ()
     """Hooks of the user's own around the move of the batch, largest first."""
+    accumulation: Accumulation | Unmeasured | None = None
+    """Optimizer steps of manual optimization; None: it is automatic, or DDP reduces no gradients."""
 
     def condition(self, name: str) -> Value:
         """A fact about the run by its dotted name, such as ``loader.num_workers``; None if it is not known."""

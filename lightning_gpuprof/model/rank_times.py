@@ -211,6 +211,15 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
         """The command for the report of the first late rank."""
         return f"gpuprof report {shlex.quote(self.folder)} --rank {self.late.ranks[0]}"
 
+    def waits_longer_ms(self, rank: int) -> float | None:
+        """How much longer a rank waits for others than the one that waits least, median per step; None: not compared.
+
+        Args:
+            rank: Whose wait it is.
+        """
+        waits_ms = {one.rank: one.phases_ms.get("sync", 0.0) for one in self.ranks}
+        return waits_ms[rank] - min(waits_ms.values()) if rank in waits_ms else None
+
     def named(self, *ranks: int) -> str:
         """Ranks as people know them, with what only they share.
 

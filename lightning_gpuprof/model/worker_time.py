@@ -132,7 +132,10 @@ def worker_threads(rows: Sequence[WorkerUse], least: int = THREAD_SAMPLES) -> Wo
 
 
 def median_delay_ratio(rows: Sequence[WorkerUse]) -> float:
-    """Share of its time in which a typical worker was ready to run, but had no CPU; MissingSignal if not measured."""
+    """Share of its time in which a typical worker was ready to run, but had no CPU.
+
+    Where that was not measured, it raises MissingSignal.
+    """
     delays = [row.use.run_delay_ratio.mean for row in sampled_rows(rows) if row.use.run_delay_ratio is not None]
     if not delays or not all(map(possible, delays)):
         raise MissingSignal("how long the DataLoader workers waited for a CPU was not measured")

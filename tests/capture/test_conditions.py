@@ -238,6 +238,14 @@ def test_attributes_of_the_module_are_not_asked_for_what_only_they_would_answer(
     assert "asked" not in vars(config)
 
 
+def test_synchronised_norms_are_counted(tmp_path: Path) -> None:
+    def convert(model: Any) -> None:
+        model.norms = nn.Sequential(nn.SyncBatchNorm(4), nn.BatchNorm1d(4), nn.SyncBatchNorm(4))
+
+    assert conditions_of(tmp_path, change=convert)["model.sync_batchnorms"] == 2
+    assert "model.sync_batchnorms" not in conditions_of(tmp_path)
+
+
 def test_the_order_is_not_known_of_a_sampler_that_nobody_asks(tmp_path: Path) -> None:
     class Buckets(torch.utils.data.Sampler[list[int]]):
         def __iter__(self) -> Any:

@@ -29,8 +29,8 @@ def says_what_is_returned(node: ast.FunctionDef, docstring: str) -> bool:
 
 
 def missing_sections(body: list[ast.stmt], within: str = "") -> Iterator[str]:
-    """Public functions without ``Args:`` for two or more arguments, without ``Raises:`` for their own ``raise``, or
-    without a word on the None that they may return; and what has no docstring at all, as ruff lets it pass in the
+    """Public functions without ``Args:`` for two or more arguments, without ``Raises:`` for their own ``raise``, for
+    which a sentence is enough where there is one argument, or without a word on the None that they may return; and what has no docstring at all, as ruff lets it pass in the
     folders of rules.
     """
     for node in body:
@@ -48,7 +48,8 @@ def missing_sections(body: list[ast.stmt], within: str = "") -> Iterator[str]:
             if len(named) > 1 and not says_what_is_returned(node, docstring) and not of_lightning:
                 yield f"{within}{node.name}: Returns"
             raises = any(isinstance(one, ast.Raise) and one.exc is not None for one in ast.walk(node))
-            if raises and "Raises" not in docstring:
+            in_a_sentence = len(named) <= 1 and "raises " in docstring
+            if raises and "Raises:" not in docstring and not in_a_sentence:
                 yield f"{within}{node.name}: Raises"
             may_be_none = node.returns is not None and ast.unparse(node.returns).endswith("| None")
             if may_be_none and docstring and "None" not in docstring:

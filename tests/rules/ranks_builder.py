@@ -44,11 +44,13 @@ def with_ranks(
     outside_s: float = 0.0,
     outside: OutsidePart = "validation",
     logging_ms: Sequence[float] = (),
+    sync_ms: Sequence[float] = (),
 ) -> Metrics:
     """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others.
 
-    ``logging_ms`` is what logging takes on each rank.
+    ``logging_ms`` is what logging takes on each rank, ``sync_ms`` how long each waits for others.
     """
+    by_phase: dict[Phase, Sequence[float]] = {"logging": logging_ms, "sync": sync_ms}
     late = (late,) if isinstance(late, int) else late
     shares = tuple(
         RankShare(
@@ -56,7 +58,7 @@ def with_ranks(
             host=f"node{rank // 2}",
             excess_ms=excess_ms if rank in late else 0.0,
             slowest_ratio=slowest / len(late) if rank in late else (1 - slowest) / (ranks - len(late)),
-            phases_ms={"logging": logging_ms[rank]} if logging_ms else {},
+            phases_ms={phase: of_ranks[rank] for phase, of_ranks in by_phase.items() if of_ranks},
         )
         for rank in range(ranks)
     )

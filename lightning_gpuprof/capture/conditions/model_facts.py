@@ -70,6 +70,10 @@ def _bias_before_norm(subject: Subject) -> int:
     )
 
 
+def _sync_batchnorms(subject: Subject) -> int | None:
+    return sum(isinstance(module, nn.SyncBatchNorm) for _, module in subject.modules) or None
+
+
 def _metrics_updated_twice(subject: Subject) -> str | None:
     """Names of torchmetrics' modules of which a call updates twice."""
     package = sys.modules.get("torchmetrics")
@@ -97,5 +101,6 @@ FACTS: dict[str, Reader] = {
     "model.convolutions": lambda s: len(_convolutions(s)),
     "model.channels_last_convolutions": _channels_last,
     "model.conv_bias_before_norm": _bias_before_norm,
+    "model.sync_batchnorms": _sync_batchnorms,
     "model.metrics_updated_twice": _metrics_updated_twice,
 }

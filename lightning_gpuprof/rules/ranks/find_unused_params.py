@@ -15,6 +15,12 @@ Models that skip parts by design (several optimizers, as in a GAN; conditional l
 ## What to do
 `Trainer(strategy="ddp")`. If parameters are unused after all, DDP says so with an error in the second step: then set it
 back, or freeze what is not used.
+
+If the same parameters are unused in every step, `DDPStrategy(static_graph=True)` finds them once, without a search. On
+two ranks of a CPU with 800 parameter tensors, the search took 2.0 ms of the 26.7 ms of CPU time in each forward and
+backward; a static graph saved 1.5 ms of it. Where nothing is searched, a static graph saves nothing, not even with
+activation checkpointing, so no finding advises it. With accumulated gradients it ends in an internal error (torch
+2.13). Reentrant checkpointing fails with the search; it works with `"ddp"` and with a static graph.
 """
 
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, millis, threshold
@@ -28,6 +34,8 @@ _LOOKS = {
     "trainer.strategy": "DDPStrategy",
     "trainer.find_unused_parameters": True,
     "model.parameter_tensors": 12,
+    "model.automatic_optimization": True,
+    "trainer.accumulate_grad_batches": 1,
 }
 
 
@@ -39,7 +47,14 @@ class FindUnusedParams(BaseRule):
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 
     examples = (
-        fires("DDP looks for them", "info", "if all 12 parameter tensors are used", run=_LOOKS),
+        fires("DDP looks for them", "info", "if all 12 parameter tensors are used ... static_graph=True", run=_LOOKS),
+        fires(
+            "gradients are accumulated",
+            "info",
+            "then keep the setting",
+            lacks="static_graph",
+            run={**_LOOKS, "trainer.accumulate_grad_batches": 4},
+        ),
         quiet("DDP does not look for them", run={**_LOOKS, "trainer.find_unused_parameters": False}),
         quiet("there is one rank", run={**_LOOKS, "trainer.world_size": 1}),
         quiet(
@@ -73,7 +88,7 @@ class FindUnusedParams(BaseRule):
             ),
             advice=(
                 f"Turn the search off if all {of_model} are used: {change.added[0]}. If some are not, DDP raises an "
-                "error in the second step: then keep the setting."
+                f"error in the second step: then {_otherwise(metrics)}."
             ),
             change=change,
             evidence=(
@@ -82,3 +97,10 @@ class FindUnusedParams(BaseRule):
             ),
             confidence=0.6,
         )
+
+
+def _otherwise(metrics: Metrics) -> str:
+    accumulates = metrics.condition("trainer.accumulate_grad_batches") != 1
+    if accumulates or metrics.condition("model.automatic_optimization") is not True:
+        return "keep the setting"
+    return "keep the setting, or set DDPStrategy(static_graph=True) if the same ones are unused in every step"

@@ -230,6 +230,22 @@ GPUS: tuple[Case, ...] = (
         without="gradients are reduced through NVLink",
     ),
     *_twins(
+        "gradients are reduced in batches without an optimizer step",
+        ranks.reductions_between_steps,
+        "accumulate-nosync",
+        verdicts=("comm-bound",),
+        allowed=("exposed-comm",),
+        without="gradients are reduced before optimizer steps only",
+    ),
+    *_twins(
+        "ranks exchange the statistics of each layer",
+        ranks.synced_norms,
+        "batchnorm-sync",
+        verdicts=(),  # a sixth of the step
+        allowed=("exposed-comm",),
+        without="ranks exchange the statistics of layers that take long",
+    ),
+    *_twins(
         "Lightning's check of all ranks empties the queue",
         ranks.check_of_ranks,
         "framework-ddp-sync",

@@ -2,7 +2,7 @@
 
 from truths.case import Case
 from truths.faults_of_loops import many_values, slow_callback
-from truths.faults_of_steps import sleep_by_chance, sleep_in_forward
+from truths.faults_of_steps import optimized_by_hand, sleep_by_chance, sleep_in_forward
 from truths.ranks import Ranks
 
 _SEEDS = (11, 12)
@@ -47,6 +47,17 @@ RANKS: tuple[Case, ...] = (
         source=Ranks(kind="mlp", faults=dict.fromkeys(range(2), _AT_THE_END)),
         group="decoy",
         must_judge=("log-sync-dist",),
+    ),
+    Case(
+        name="two ranks reduce gradients in each batch, and an optimizer steps in every fourth",
+        source=Ranks(kind="mlp", faults=dict.fromkeys(range(2), (optimized_by_hand(4),))),
+        expected=(("accumulate-nosync",),),
+    ),
+    Case(
+        name="two ranks reduce gradients in every fourth batch, in which an optimizer steps",
+        source=Ranks(kind="mlp", faults=dict.fromkeys(range(2), (optimized_by_hand(4, blocks=True),))),
+        group="decoy",
+        must_judge=("accumulate-nosync",),
     ),
     Case(
         name="two ranks that do the same",

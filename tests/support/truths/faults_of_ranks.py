@@ -1,5 +1,6 @@
 """Faults of ranks that train together: what is wrong, how large it is drawn, and the twins without it."""
 
+from itertools import count
 from random import Random
 
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from lightning_gpuprof.model.rank_memory import GpuNeed
 from lightning_gpuprof.model.rank_summary import RankSummary
 from truths.faults_of_memory import TOTAL_BYTES, Allocator
 from truths.gpu_runs import GpuRun, Program
-from truths.gpu_steps import Step, busy, layers, update
+from truths.gpu_steps import Step, Work, busy, layers, update
 
 LINK_BYTES_PER_US = 1e5
 """All-reduced by 8 ranks: a bus bandwidth of 175 GB/s."""
@@ -22,7 +23,7 @@ _RANKS: dict[str, Value] = {
 }
 
 
-def _distributed(step: Step, **conditions: Value) -> Program:
+def _distributed(step: Work, **conditions: Value) -> Program:
     document = {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}
     return Program(step=step, conditions={**_RANKS, **conditions}, document=document)
 
@@ -62,6 +63,53 @@ def reductions_without_nvlink(random: Random, faulty: bool) -> Program:
         run.communication_done()
 
     return _distributed(Step(forward=forward, backward=reduce, update=update))
+
+
+def reductions_between_steps(random: Random, faulty: bool) -> Program:
+    """An optimizer steps in every fourth batch; gradients are reduced in each, the twin's only before a step."""
+    forward, _ = busy(random)
+    buckets, us, every = random.randint(8, 12), random.uniform(8000.0, 9000.0), 4
+    part, numbers = layers(2, 4096, passes=2), count(1)
+
+    def reduce(run: GpuRun) -> None:
+        for _ in range(buckets):
+            part(run)
+            run.collective(us, int(us * LINK_BYTES_PER_US), ranks=8)
+        run.communication_done()
+
+    steps = Step(forward=forward, backward=reduce, update=update)
+    between = Step(forward=forward, backward=reduce if faulty else layers(2 * buckets, 4096, passes=2), update=None)
+    return _distributed(
+        lambda run: (between if next(numbers) % every else steps)(run),
+        **{
+            "model.automatic_optimization": False,
+            "model.trainable_parameters": buckets * int(us * LINK_BYTES_PER_US) // 4,
+        },
+    )
+
+
+def synced_norms(random: Random, faulty: bool) -> Program:
+    """Each layer's statistics are exchanged between ranks; the twin's layers take long beside that."""
+    norms, us, channels = random.randint(40, 60), random.uniform(40.0, 80.0), 512
+    layer = layers(1, 2048 if faulty else 5120)
+
+    def exchange(passes: int, name: str, nbytes: int) -> Work:
+        def work(run: GpuRun) -> None:
+            for _ in range(norms):
+                for _ in range(passes):
+                    layer(run)
+                run.collective(us, nbytes, ranks=8, name=name)
+                run.communication_done()
+                if name == "AllGather":
+                    run.item(op="aten::nonzero")
+
+        return work
+
+    gathered = exchange(1, "AllGather", 8 * (2 * channels + 1) * 4)
+    return _distributed(
+        Step(forward=gathered, backward=exchange(2, "AllReduce", 2 * channels * 4), update=update),
+        **{"model.sync_batchnorms": norms, "trainer.sync_batchnorm": True},
+    )
 
 
 def check_of_ranks(random: Random, faulty: bool) -> Program:

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torchmetrics import Metric
 
 from truths.costs import Cost, burn
-from truths.models import Classifier
+from truths.models import Classifier, Perceptron
 from truths.setup import Setup, fault
 
 
@@ -42,6 +42,36 @@ def sleep_by_chance(setup: Setup, ms: float, *, seed: int) -> None:
 def burn_in_forward(setup: Setup, ms: float) -> None:
     """``training_step`` computes in Python."""
     setup.model.in_forward.append(_cost(setup, ms, burns=True).take)
+
+
+@fault
+def optimized_by_hand(setup: Setup, every: int, *, width: int = 1500, blocks: bool = False) -> None:
+    """Manual optimization of a wide model, with a step in each so many small batches.
+
+    Args:
+        setup: The fit.
+        every: Batches.
+        width: Of the model: its gradients take longer than its few samples.
+        blocks: Ranks exchange gradients before a step only.
+    """
+
+    class ByHand(Classifier):
+        def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+            steps = (batch_idx + 1) % every == 0
+            strategy: Any = self.trainer.strategy
+            with strategy.block_backward_sync() if blocks and not steps else contextlib.nullcontext():
+                loss = super().training_step(batch, batch_idx)
+                self.manual_backward(loss / every)
+            if steps:
+                optimizer: Any = self.optimizers()
+                optimizer.step()
+                optimizer.zero_grad()
+            return loss
+
+    setup.model = ByHand(Perceptron(width))
+    setup.model.automatic_optimization = False
+    setup.batch_size, setup.items.size = 4, 4 * setup.steps
+    setup.trainer["max_steps"] = setup.steps // every
 
 
 @fault

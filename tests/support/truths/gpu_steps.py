@@ -1,6 +1,7 @@
 """What steps on a GPU are made of: products, operators, copies, and the parts of a step that a fault may replace."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 
@@ -40,7 +41,8 @@ class Step:
 
     forward: Work
     backward: Work
-    update: Work
+    update: Work | None
+    """None: in a batch without an optimizer step."""
     fetch: Work = lambda run: run.python(60.0)
     upload: Work = lambda run: pinned(run, 4 << 20)
     check: Work | None = None
@@ -55,12 +57,13 @@ class Step:
             self.fetch(run)
         with run.part("h2d"):
             self.upload(run)
-        with run.part("optimizer"):
+        with nullcontext() if self.update is None else run.part("optimizer"):
             with run.part("forward"), run.line("net.py(20): training_step"):
                 self.forward(run)
             with run.part("backward"):
                 self.backward(run)
-            self.update(run)
+            if self.update is not None:
+                self.update(run)
         with run.part("callbacks"):
             self.after(run)
         run.python(80.0)

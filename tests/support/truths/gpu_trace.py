@@ -84,15 +84,19 @@ class GpuTrace:
         self._span("cpu_op", op, begin, self.now, **{"Sequence number": number}, **_said(inputs))
 
     def collective(self, us: float, nbytes: int, *, ranks: int, host_us: float = 30.0, name: str = "AllReduce") -> None:
-        """A collective of so many bytes; the other stream does not wait for it before :meth:`communication_done`."""
+        """A collective of so many bytes; the other stream does not wait for it before :meth:`communication_done`.
+
+        Of an ``AllGather``, these are the bytes of all ranks together.
+        """
+        gathers = name == "AllGather"
         begin = self.now
         number = self._launch(begin + 5, 4.0 * self.host_factor)
         start = max(self.communicated, self.done, begin + _LAUNCH_LATENCY_US)
         self.communicated = start + us * self.device_factor
         said = {
-            "Collective name": "allreduce",
+            "Collective name": "_allgather_base" if gathers else "allreduce",
             "dtype": "Float",
-            "In msg nelems": nbytes // 4,
+            "In msg nelems": nbytes // 4 // (ranks if gathers else 1),
             "Out msg nelems": nbytes // 4,
             "Group size": ranks,
             "Process Group Name": "0",
