@@ -165,9 +165,8 @@ class GpuProfiler(Results, Callback):
             ``lambda batch: batch["input_ids"].numel()`` for tokens. It is called once, with the first batch. Strategies
             that spawn processes need a function of a module: a lambda cannot be pickled.
         lines: Functions to time line by line, with line_profiler (``pip install 'lightning-gpuprof[lines]'``):
-            ``["train:Net.training_step"]``, for the script itself ``"__main__:Net.training_step"``. They get slower, so
-            other numbers of such a run are of little use. Calls in DataLoader workers do not count. On CUDA a line that
-            waits gets the GPU's time; one that only launches looks cheap.
+            ``["train:Net.training_step"]``, for the script itself ``"__main__:Net.training_step"``. They get slower:
+            other numbers of such a run are of little use. Calls in DataLoader workers do not count.
         thresholds: Thresholds of rules in place of their own: ``{"input-bound": {"least_ratio": 0.1}}``. ``gpuprof
             explain RULE`` lists those of a rule.
 

@@ -79,6 +79,9 @@ def report_of(metrics: Metrics, diagnosis: engine.Diagnosis | None = None) -> Re
     Args:
         metrics: Of the run.
         diagnosis: What the rules said of it, where they have been asked.
+
+    Returns:
+        With the diagnosis, also where that was made of metrics of the same steps before the run's end.
     """
     diagnosis = diagnosis or engine.diagnose(metrics)
     target, cost = outlook(metrics, diagnosis), training_cost(metrics)

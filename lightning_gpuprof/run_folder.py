@@ -62,6 +62,9 @@ def metrics_of(
         notices: That did not reach the journal.
         in_training: In the training process, where no journal of another rank is read.
         others: The other ranks, where they have been read.
+
+    Returns:
+        Of the run's own rank; of several ranks with what they say beside each other.
     """
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
@@ -79,6 +82,9 @@ def basis(journal: Journal, found: Path, notices: Sequence[Notice] = ()) -> tupl
         journal: Of the run, whose steps are over.
         found: The file that it was read from.
         notices: That did not reach the journal.
+
+    Returns:
+        How the run ended, its notices and windows, and which versions of files beside its journal were read.
     """
     beside = [_facts_path(found.parent, window) for window in journal.windows]
     beside += [summary_path(other) for _, other in sorted(others_in_folder(found).items())]

@@ -9,6 +9,7 @@ import numpy as np
 from lightning_gpuprof.analyze import compilation, steady
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.model.data_table import DataTable, Values
+from lightning_gpuprof.model.line_times import FunctionTimes
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.report import STEP_LABELS, CallbackRow, LedgerRow, PhaseRow, Report
 
@@ -43,13 +44,14 @@ def journal_tables(journals: Sequence[Journal]) -> list[DataTable]:
 
 
 def report_tables(report: Report) -> list[DataTable]:
-    """What was concluded: phases, callbacks, ledger, findings and their evidence, windows, conditions."""
+    """What was concluded: phases, callbacks, ledger, timed lines, findings and their evidence, windows, conditions."""
     findings = report.findings
     evidence = [(finding.rule, item) for finding in findings for item in finding.evidence]
     return [
         _structs("phases", PhaseRow, report.phases),
         _structs("callbacks", CallbackRow, report.callbacks),
         _structs("ledger", LedgerRow, report.ledger),
+        *([_line_times(report.line_times)] if report.line_times else []),
         DataTable(
             name="findings",
             columns={
@@ -80,6 +82,15 @@ def report_tables(report: Report) -> list[DataTable]:
             columns={"name": list(report.run), "value": [_text(value) for value in report.run.values()]},
         ),
     ]
+
+
+def _line_times(functions: Sequence[FunctionTimes]) -> DataTable:
+    """One row per line of the functions of ``lines=``."""
+    owners = [function for function in functions for _ in function.lines]
+    lines = [line for function in functions for line in function.lines]
+    columns = {"function": _column(owners, lambda f: f.name), "file": _column(owners, lambda f: f.file)}
+    fields = _fields(lines, ("line", "hits", "total_s", "blocked_ratio", "code"))
+    return DataTable(name="line_times", columns={**columns, **fields})
 
 
 def _steps(journals: Sequence[Journal]) -> DataTable:

@@ -4,14 +4,16 @@ Imports neither torch nor Lightning, so that a dataset's module may use it.
 """
 
 import functools
+import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from lightning_gpuprof.capture.step_clock import Context
+from lightning_gpuprof.errors import ArgumentError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -96,21 +98,26 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
         @annotate("loss")
         def loss(...): ...
 
-    Costs about a microsecond in a run that is measured and less in any other. It counts in the main thread, and as a
-    part of the items in DataLoader workers. Without a ``GpuProfiler``, an active ``torch.profiler`` records it in the
-    main process. Regions may lie in one another. Put it around a call of compiled code, not inside. After some 200
-    names (35 in a worker) others share a row.
+    Costs about a microsecond in a measured run, less in others; a generator or ``async`` function is in it while its
+    own code runs. It counts in the main thread, and as a part of the items in DataLoader workers. Without a
+    ``GpuProfiler``, an active ``torch.profiler`` records it in the main process. Regions may nest. Put it around
+    calls of compiled code, not inside. After some 200 names (35 in a worker) others share a row.
 
     Args:
         name: What reports call it; anything else than a text becomes one, and one without letters ``unnamed``.
         color: ``"green"`` or ``"#rrggbb"``, for Nsight: needs ``lightning-gpuprof[nvtx]``, as torch's NVTX ranges have
             no colour. An unknown one is ignored.
+
+    Raises:
+        ArgumentError: The name is a function, as where ``@annotate`` has no parentheses.
     """
 
     __slots__ = ("_color", "_name", "_open")
 
     def __init__(self, name: str, color: str | None = None) -> None:
-        # No error: a name that is made up in the middle of a run must not end it.
+        if callable(name):  # ``@annotate`` alone would put the region in the place of the function
+            raise ArgumentError("name", getattr(name, "__name__", name), "be a text", 'Write @annotate("loss").')
+        # No other error: a name that is made up in the middle of a run must not end it.
         self._name = str(name).strip() or UNNAMED
         self._color = color
         self._open: list[Context | None] = []
@@ -140,8 +147,14 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
             _warn(failure)
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        """The function with this region around each of its calls."""
+        """The function with this region around each of its calls; of a generator or coroutine, while its code runs."""
         name, color = self._name, self._color
+        if inspect.isgeneratorfunction(function):
+            return cast(Callable[Parameters, Result], _around_generator(function, name, color))
+        if inspect.iscoroutinefunction(function):
+            return cast(Callable[Parameters, Result], _around_coroutine(function, name, color))
+        if inspect.isasyncgenfunction(function):
+            return cast(Callable[Parameters, Result], _around_async_generator(function, name, color))
 
         @functools.wraps(function)
         def annotated(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -149,3 +162,75 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
                 return function(*args, **kwargs)
 
         return annotated
+
+
+def _resumed(steps: Any, name: str, color: str | None) -> Generator[Any, Any, Any]:
+    """What a generator yields, with a region around each stretch of its own code."""
+    resume: Callable[[], Any] = functools.partial(steps.send, None)
+    while True:
+        try:
+            with annotate(name, color):
+                item = resume()
+        except StopIteration as end:
+            return end.value
+        try:
+            given = yield item
+        except GeneratorExit:
+            with annotate(name, color):
+                steps.close()
+            raise
+        except BaseException as error:
+            resume = functools.partial(steps.throw, error)
+        else:
+            resume = functools.partial(steps.send, given)
+
+
+class _Awaited:
+    """An awaitable with a region around each stretch of its own code: not while others run."""
+
+    def __init__(self, awaitable: Any, name: str, color: str | None) -> None:
+        self._steps = awaitable.__await__()
+        self._name = name
+        self._color = color
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _resumed(self._steps, self._name, self._color)
+
+
+def _around_generator(function: Callable[..., Any], name: str, color: str | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def annotated(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        return (yield from _resumed(function(*args, **kwargs), name, color))
+
+    return annotated
+
+
+def _around_coroutine(function: Callable[..., Any], name: str, color: str | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def annotated(*args: Any, **kwargs: Any) -> Any:
+        return await _Awaited(function(*args, **kwargs), name, color)
+
+    return annotated
+
+
+def _around_async_generator(function: Callable[..., Any], name: str, color: str | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def annotated(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        items = function(*args, **kwargs)
+        resume = items.asend(None)
+        while True:
+            try:
+                item = await _Awaited(resume, name, color)
+            except StopAsyncIteration:
+                return
+            try:
+                given = yield item
+            except GeneratorExit:
+                await _Awaited(items.aclose(), name, color)
+                raise
+            except BaseException as error:
+                resume = items.athrow(error)
+            else:
+                resume = items.asend(given)
+
+    return annotated

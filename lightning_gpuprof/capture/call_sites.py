@@ -284,6 +284,8 @@ class CallSiteSampler:
     """Separates the user's files from others; default: those of this interpreter."""
     now_s: Callable[[], float] = time.time
     """As times of files count."""
+    on_look: Callable[[FrameType, bool], object] | None = None
+    """Called with the main thread's innermost frame and whether it is off the CPU, at each look that knows it."""
 
     name = "call_sites"
 
@@ -296,8 +298,8 @@ class CallSiteSampler:
         self._lock: dict[int, tuple[int, int]] = {}
         self._states: dict[int, dict[str, tuple[int, int, int]]] = {}
         self._own = threading.local()
-        """``state`` of the main thread, and what the kernel counts of this one (``delay``): their files end with the
-        thread, whatever fails."""
+        """``state`` and ``off_cpu`` of the main thread, and what the kernel counts of this one (``delay``): their files
+        end with the thread, whatever fails."""
         self._others: OtherThreads | None = None
         self._first_ns: int | None = None
         self._planned_ns = 0
@@ -314,6 +316,8 @@ class CallSiteSampler:
         if self.user_code is None:
             self.user_code = UserCode.of_this_process()
         self._own.state = ThreadState(ThreadSources.of(self.thread_id))
+        if self.on_look is not None:
+            self._own.off_cpu = ThreadState(ThreadSources.of(self.thread_id))
         self._others = OtherThreads(self.thread_id, self.user_code.site_of)
         with suppress(OSError):
             self._own.delay = KeptFile(f"/proc/self/task/{threading.get_native_id()}/schedstat")
@@ -386,12 +390,16 @@ class CallSiteSampler:
         slot = self.current_slot()
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         frames = current_frames()
+        off_cpu: ThreadState | None = getattr(self._own, "off_cpu", None)
+        is_off_cpu = off_cpu.is_off_cpu() if off_cpu is not None else None
         self._is_judged = not self._is_judged  # every other time: it takes as long as the look itself
         own: ThreadState | None = getattr(self._own, "state", None)
         state = own.look() if own is not None and self._is_judged else None
         frame = frames.pop(self.thread_id, None)
         is_alive, waits = frame is not None, is_in_collective(frame)
         place = None if waits else self.user_code.stack_of(frame)
+        if self.on_look is not None and frame is not None and is_off_cpu is not None:
+            self.on_look(frame, is_off_cpu)
         del frame
         if is_alive and slot >= 0 and self.current_slot() == slot:
             self._looks[slot] = self._looks.get(slot, 0) + 1

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 from lightning_gpuprof.errors import ArgumentError
@@ -52,6 +53,8 @@ class LineTimer:
         """Owner, attribute, what it was and what stands there."""
         self._code: dict[str, tuple[str, int]] = {}
         """File and first line of each function that is timed."""
+        self._looked: dict[int, tuple[CodeType, dict[int, tuple[int, int]]]] = {}
+        """By the code's id, as its hash takes long: line -> looks at it, and those of them off the CPU."""
 
     def begin(self) -> None:
         """From now on their lines are timed."""
@@ -87,6 +90,22 @@ class LineTimer:
         self._replaced.append((owner, attribute, found, wrapped))
         code = function.__code__  # line_profiler times this one, not what it wraps
         self._code[name] = (code.co_filename, code.co_firstlineno)
+        self._looked[id(code)] = code, {}
+
+    def look(self, innermost: FrameType, is_off_cpu: bool) -> None:
+        """Note the lines that the main thread is in: its CPU clock at each would cost five times what timing it does.
+
+        Args:
+            innermost: The main thread's frame.
+            is_off_cpu: Whether it is asleep, or waits for something.
+        """
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if found := self._looked.get(id(frame.f_code)):
+                _, lines = found
+                looks, off_cpu = lines.get(frame.f_lineno, (0, 0))
+                lines[frame.f_lineno] = looks + 1, off_cpu + is_off_cpu
+            frame = frame.f_back
 
     def end(self) -> None:
         """The functions are as they were, unless somebody else has replaced them. Safe to call twice."""
@@ -100,7 +119,8 @@ class LineTimer:
         if self._profiler is None:
             return ()
         stats = self._profiler.get_stats()
-        return tuple(of_line_profiler(stats.timings, stats.unit))
+        looks = {(code.co_filename, code.co_firstlineno): lines for code, lines in self._looked.values()}
+        return tuple(of_line_profiler(stats.timings, stats.unit, looks))
 
     def never_called(self) -> list[str]:
         """Names of functions that are timed and that nobody called so far."""

@@ -104,6 +104,7 @@ class Session:
             self._windows = WindowRecording(self._measured)
             self._edges = self._loop_edges(module, on_end)
             inputs = self._inputs = self._input_measurement()
+            self._lines = LineTimer(options.lines, partial(self.fence.report, "lines")) if options.lines else None
             self._steps = StageSteps(
                 self._measured,
                 edges=self._edges,
@@ -113,8 +114,8 @@ class Session:
                 events=events,
                 allocator=allocator,
                 line=line,
+                timer=self._lines,
             )
-            self._lines = LineTimer(options.lines, partial(self.fence.report, "lines")) if options.lines else None
             self._attachments = self._make_attachments()
             self._journal.start()
             # From here on the trainer is touched.

@@ -27,6 +27,7 @@ from lightning_gpuprof.capture.host.gc_pauses import GcSampler
 from lightning_gpuprof.capture.host.sampler import HostSampler
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.line_timer import LineTimer
 from lightning_gpuprof.capture.live_line import Line, LiveLine, live_line_for
 from lightning_gpuprof.capture.live_scalars import scalar_log_for
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
@@ -67,6 +68,8 @@ class StageSteps:
     """Gives the allocator of a device, or None where there is none that can be read."""
     line: Line | None
     """Where to report the steps while they go on; None for nowhere."""
+    timer: LineTimer | None
+    """Of the functions of ``lines=``, which learns where the main thread is blocked; None where there are none."""
 
     def __post_init__(self) -> None:
         self._trainer = self.measured.trainer
@@ -234,7 +237,12 @@ class StageSteps:
         """Of what is outside of the steps (call sites, compiler, GPUs, host), and those that choose measured steps."""
         options, trainer, clock = self.measured.options, self._trainer, self._clock
         samplers: list[Sampler] = [
-            CallSiteSampler(threading.get_ident(), clock.current_slot, charged_since_ns=clock.charged_since_ns),
+            CallSiteSampler(
+                threading.get_ident(),
+                clock.current_slot,
+                charged_since_ns=clock.charged_since_ns,
+                on_look=self.timer.look if self.timer is not None else None,
+            ),
             CompileSampler(compiled_before, epoch_ns),
         ]
         if (nvml := options.nvml) is not None:

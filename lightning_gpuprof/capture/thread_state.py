@@ -142,6 +142,23 @@ class ThreadState:
             return None
         return PYTHON if waits_for in sources.runtime else OFF_CPU
 
+    def is_off_cpu(self) -> bool | None:
+        """Whether it is off the CPU, in a few microseconds, as Python and native code are not told apart.
+
+        None: not known. A thread that waits for a CPU or for the interpreter is not off the CPU.
+        """
+        sources = self._sources
+        if sources is None:
+            return None
+        try:
+            if sources.note() > 0:
+                number, *arguments = sources.noted().split()
+                return number != b"running" and int(arguments[0], 16) not in sources.runtime
+        except (OSError, ValueError, IndexError):
+            pass
+        self.close()
+        return None
+
 
 def with_one_more(counts: tuple[int, int, int], state: int) -> tuple[int, int, int]:
     """Counts by state, with another look.

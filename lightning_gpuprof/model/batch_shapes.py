@@ -4,6 +4,9 @@ import msgspec
 
 from lightning_gpuprof.model.numbers import possible
 
+CHANCE = 0.10
+"""Of finding as many different shapes among a few, below which there are more than a few."""
+
 
 class BatchShapes(msgspec.Struct, frozen=True, kw_only=True):
     """Of one loader."""
@@ -24,6 +27,20 @@ class BatchShapes(msgspec.Struct, frozen=True, kw_only=True):
     """Rank correlation (Spearman) of size and step time: 1 where each larger batch takes longer, 0: none."""
     spread_ratio: float = 0.0
     """Standard deviation over mean of the step time that follows from the size."""
+
+    def are_of_more_than(self, shapes: int) -> bool:
+        """Whether all batches together have more shapes than so many, though not all are inspected.
+
+        Else as many different ones are found with a chance below :data:`CHANCE`. Equally frequent shapes differ most.
+        """
+        odds = [1.0, *[0.0] * self.looks]  # of as many different ones so far
+        for _ in range(self.looks):
+            known = [count / shapes for count in range(self.looks + 1)]
+            odds = [
+                odds[count] * known[count] + (odds[count - 1] * (1 - known[count - 1]) if count else 0.0)
+                for count in range(self.looks + 1)
+            ]
+        return self.shapes > shapes or sum(odds[self.shapes :]) < CHANCE
 
     @property
     def is_possible(self) -> bool:

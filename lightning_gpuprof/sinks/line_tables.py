@@ -13,8 +13,15 @@ TOP = 30
 _CODE_CELLS = 60
 
 
+_BLOCKED = (
+    "of it, sampled ten times a second: the main thread was asleep, or waited for a file, a lock or another thread, "
+    "also one that computes for it. Not the time without a CPU or the interpreter, nor most waits for a GPU: "
+    "they keep the CPU busy"
+)
+
+
 def timed_tables(functions: Sequence[FunctionTimes], sampled: Sequence[LineRow] = (), limit: int = TOP) -> list[Table]:
-    """A table for each function: hits, time, per hit, share, content, as line_profiler has them.
+    """A table for each function: hits, time, per hit, share, content, as line_profiler has them, and blocked.
 
     Args:
         functions: Those that were timed.
@@ -50,6 +57,10 @@ def _shares(function: FunctionTimes, sampled: Sequence[LineRow]) -> dict[int, fl
     return next(iter(files.values())) if len(files) == 1 else {}  # of several it is not known which one is meant
 
 
+def _blocked_ms(line: TimedLine) -> float | None:
+    return None if line.blocked_ratio is None else line.blocked_ratio * line.total_s * 1e3
+
+
 def _path(file: str) -> tuple[str, ...]:
     return tuple(part for part in PurePath(file).parts if part != "..")
 
@@ -71,6 +82,8 @@ def _table(function: FunctionTimes, shares: Mapping[int, float], limit: int) -> 
             Column("hits", lambda line: line.hits, COUNT),
             Column("per hit", lambda line: line.total_s * 1e6 / line.hits if line.hits else None, NUMBER.in_unit("µs")),
         ]
+    if any(line.blocked_ratio is not None for line in shown):
+        columns.append(Column("blocked", _blocked_ms, NUMBER.in_unit("ms"), help=_BLOCKED))
     if any(line.python_ratio is not None for line in shown):
         columns.append(Column("in Python", lambda line: line.python_ratio, PERCENT, help="the rest: native, system"))
     if any(line.memory_bytes is not None for line in shown):

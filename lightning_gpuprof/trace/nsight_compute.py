@@ -26,6 +26,8 @@ _METRICS: Mapping[str, Sequence[Sequence[str]]] = {
     "occupancy_ratio": (("sm__warps_active.avg.pct_of_peak_sustained_active",),),
     "l1_hit_ratio": (("l1tex__t_sector_hit_rate.pct",), ("l1tex__t_sector_hit_rate.avg.pct",)),
     "l2_hit_ratio": (("lts__t_sector_hit_rate.pct",), ("lts__t_sector_hit_rate.avg.pct",)),
+    "compute_throughput_ratio": (("sm__throughput.avg.pct_of_peak_sustained_elapsed",),),
+    "memory_throughput_ratio": (("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",),),
     "dram_bytes": (("dram__bytes_read.sum", "dram__bytes_write.sum"), ("dram__bytes.sum",)),
 }
 """Field -> columns whose values add up to it, by version; the first that are all there count."""

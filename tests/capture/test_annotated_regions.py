@@ -1,7 +1,12 @@
 """Regions of the user's own: where their time goes, and that they never cost the user's code anything."""
 
+import asyncio
+import inspect
 import os
+import subprocess
+import sys
 import threading
+from collections.abc import AsyncGenerator, Generator
 
 import pytest
 import torch
@@ -11,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from lightning_gpuprof import annotate
 from lightning_gpuprof.capture.annotated_regions import Recording
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, ClosedStep, Context, StepClock
+from lightning_gpuprof.errors import ArgumentError
 
 
 class FakeTime:
@@ -83,6 +89,117 @@ def test_a_decorated_function_keeps_its_name_its_result_and_its_exceptions() -> 
     run.recording.end()
     assert (half.__name__, half.__doc__) == ("half", "Of a number.")
     assert sum(ns for (_, _, name), ns in run.charged().items() if name.startswith("half")) == 4 * 7
+
+
+def annotated_ns(run: Run, name: str) -> int:
+    return sum(ns for (_, _, annotation), ns in run.charged().items() if annotation == name)
+
+
+def test_a_generator_is_in_its_region_while_its_own_code_runs() -> None:
+    run = Run()
+    closed: list[str] = []
+
+    @annotate("read")
+    def read(count: int) -> Generator[int, int, str]:
+        try:
+            for number in range(count):
+                run.time.ns += 7
+                try:
+                    number += yield number
+                except KeyError:
+                    run.time.ns += 100
+            return "end"
+        finally:
+            closed.append("closed")
+
+    assert inspect.isgeneratorfunction(read)
+    run.recording.begin()
+    items = read(3)
+    assert next(items) == 0
+    run.time.ns += 1000
+    assert items.send(5) == 1
+    assert items.throw(KeyError("bad")) == 2
+    with pytest.raises(StopIteration, match="end"):
+        items.send(0)
+    with pytest.raises(ValueError, match="bad"):
+        read(1).throw(ValueError("bad"))
+    cut = read(2)
+    next(cut)
+    cut.close()
+    run.recording.end()
+    assert closed == ["closed", "closed"]
+    assert annotated_ns(run, "read") == 3 * 7 + 100 + 7
+
+
+def test_async_functions_are_in_their_region_while_their_own_code_runs() -> None:
+    run = Run()
+
+    @annotate("items")
+    async def items() -> AsyncGenerator[int, None]:
+        for number in range(3):
+            run.time.ns += 10
+            await asyncio.sleep(0)
+            yield number
+
+    @annotate("load")
+    async def load(ns: int) -> int:
+        run.time.ns += ns
+        await asyncio.sleep(0)
+        run.time.ns += ns
+        return ns
+
+    async def train() -> tuple[list[int], list[int]]:
+        made = []
+        async for number in items():
+            run.time.ns += 5000
+            made.append(number)
+        stopped = items()
+        await anext(stopped)
+        await stopped.aclose()
+        with pytest.raises(ZeroDivisionError):
+            await failing()
+        return made, await asyncio.gather(load(100), load(300))
+
+    @annotate("failing")
+    async def failing() -> float:
+        await asyncio.sleep(0)
+        return 1 / 0
+
+    assert inspect.iscoroutinefunction(load)
+    assert inspect.isasyncgenfunction(items)
+    run.recording.begin()
+    assert asyncio.run(train()) == ([0, 1, 2], [100, 300])
+    run.recording.end()
+    charged = {name: ns for (_, _, name), ns in run.charged().items() if name}
+    assert charged == {"items": 40, "load": 800}
+
+
+WITHOUT_TORCH = """
+import asyncio, sys
+for name in "torch", "nvtx", "lightning", "pytorch_lightning":
+    sys.modules[name] = None
+from lightning_gpuprof import annotate
+
+@annotate("half", color="green")
+def half(number):
+    return number // 2
+
+@annotate("numbers", color="#76B900")
+def numbers():
+    yield from range(3)
+
+@annotate("later")
+async def later():
+    with annotate("inside", color="no colour"):
+        return half(6)
+
+assert list(numbers()) == [0, 1, 2]
+assert asyncio.run(later()) == 3
+"""
+
+
+def test_it_works_without_torch_nvtx_and_lightning() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True)
 
 
 def test_without_a_run_it_does_nothing() -> None:
@@ -237,3 +354,11 @@ def test_a_name_that_is_made_up_in_a_run_never_ends_it(name: str, shown: str) ->
         pass
     recording.end()
     assert asked == [shown]
+
+
+def test_without_parentheses_the_function_is_not_lost_without_a_word() -> None:
+    def loss() -> float:
+        return 0.5
+
+    with pytest.raises(ArgumentError, match=r"name must be a text, got 'loss'\. Write @annotate\(\"loss\"\)\."):
+        annotate(loss)  # type: ignore[arg-type]

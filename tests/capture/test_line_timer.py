@@ -1,19 +1,32 @@
 """Functions that are timed line by line: what is wrapped, what comes of it, what is left as it was."""
 
+import csv
+import hashlib
 import importlib
+import io
 import re
 import sys
+import threading
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from planted_runs import Planted, fit, quiet_profiler, single_rows
 
+from lightning_gpuprof.analyze.data_tables import report_tables
 from lightning_gpuprof.capture.line_timer import LineTimer, check_names
+from lightning_gpuprof.capture.thread_state import ThreadSources
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.line_times import LEAST_LOOKS
 from lightning_gpuprof.pipeline import make_report
+from lightning_gpuprof.sinks import json_report, terminal
+from lightning_gpuprof.sinks.csv_tables import write_csv
 from lightning_gpuprof.sinks.first_screen import first_screen
+from lightning_gpuprof.sinks.html import render_html
+from lightning_gpuprof.sinks.line_tables import timed_tables
 from lightning_gpuprof.sinks.views import first
 
 line_profiler = pytest.importorskip("line_profiler")
@@ -150,6 +163,78 @@ def test_names_that_cannot_work(lines: object) -> None:
     with pytest.raises(ArgumentError, match="lines must"):
         check_names(lines)
     assert check_names(["train:f", "a.b:C.d"]) == ("train:f", "a.b:C.d")
+
+
+def test_lines_are_looked_at_where_they_are_timed_and_a_few_looks_say_nothing(module: ModuleType) -> None:
+    timer = LineTimer(("timed_module:slow", "timed_module:Net.step"), print)
+    timer.begin()
+    sleeping = module.time.sleep
+
+    def looked(seconds: float) -> None:
+        for number in range(LEAST_LOOKS):
+            timer.look(sys._getframe(1), is_off_cpu=number > 0)
+        sleeping(seconds)
+
+    module.time.sleep = looked
+    try:
+        module.Net().step()
+        timer.look(sys._getframe(), is_off_cpu=True)
+    finally:
+        module.time.sleep = sleeping
+    timer.end()
+    found = {line.code: line.blocked_ratio for function in timer.times() for line in function.lines}
+    assert found == {
+        "total = 0": None,
+        "for number in range(count):": None,
+        "total += number": None,
+        "time.sleep(0.02)": 1 - 1 / LEAST_LOOKS,
+        "return total": None,
+        "return slow(3)": 1 - 1 / LEAST_LOOKS,  # with all that it calls
+    }
+
+
+class Mixed(Planted):
+    """Sleeps in one line, computes in two."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        time.sleep(0.025)
+        sum(number * number for number in range(300_000))
+        hashlib.sha256(DATA).digest()
+        return super().training_step(batch, batch_idx)
+
+
+DATA = bytes(16_000_000)
+
+
+@pytest.mark.skipif(
+    ThreadSources.of(threading.get_ident()) is None, reason="this system does not say what a thread does"
+)
+def test_of_a_fit_a_line_that_sleeps_is_blocked_and_one_that_computes_is_not(tmp_path: Path) -> None:
+    profiler = quiet_profiler(lines=[f"{__name__}:Mixed.training_step"])
+    report = fit(tmp_path, Mixed(), single_rows(80), profiler=profiler)
+    (timed,) = report.line_times
+    sleeps, python, native, _ = timed.lines
+    assert sleeps.code == "time.sleep(0.025)"
+    assert (sleeps.blocked_ratio or 0.0) > 0.9
+    for line in python, native:
+        assert line.blocked_ratio is not None
+        assert line.blocked_ratio < 0.2
+
+    blocked = sleeps.blocked_ratio * sleeps.total_s * 1e3
+    (table,) = timed_tables(report.line_times, report.lines)
+    at = [column.title for column in table.columns].index("blocked")
+    assert float(table.rows[0][at].text.replace(",", "")) == pytest.approx(blocked, rel=0.01)
+    stream = io.StringIO()
+    terminal.print_report(report, stream)
+    page = render_html(report)
+    for shown in (stream.getvalue(), page):
+        assert "blocked" in shown.partition("Lines of ")[2].partition("time.sleep")[0]
+    assert "the main thread was asleep, or waited for a file" in page
+    (of_table,) = write_csv([table], tmp_path)
+    assert "blocked (ms)" in next(csv.reader(of_table.read_text().splitlines()))
+    (exported,) = (table for table in report_tables(report) if table.name == "line_times")
+    assert exported.columns["blocked_ratio"][0] == sleeps.blocked_ratio
+    assert f'"blocked_ratio": {sleeps.blocked_ratio}'[:20] in json_report.encode(report).decode()
 
 
 def test_a_fit_has_its_lines_in_the_report_and_a_profile_of_kernprof_beside_them(

@@ -59,6 +59,24 @@ def test_what_the_kernel_says_of_a_thread_is_what_it_does(ran_us: int, call: byt
     assert state(ran_us, call) == expected
 
 
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (b"running\n", False),
+        (b"202 0x7f0001b0 0x189 0x0 0x7f1 0x0 0xffffffff 0x7ffe 0x7f2\n", False),  # the interpreter
+        (b"202 0x7f2001b0 0x189 0x0 0x7f1 0x0 0xffffffff 0x7ffe 0x7f2\n", True),
+        (b"230 0x1 0x1 0x7ffd 0x0 0x0 0x0 0x7ffe 0x7f2\n", True),
+        (b"-1 0x7ffe 0x7f2\n", True),
+        (b"", None),
+        (b"nonsense\n", None),
+    ],
+)
+def test_off_the_cpu_is_not_waiting_for_a_cpu_or_the_interpreter(call: bytes, expected: bool | None) -> None:
+    found = ThreadState(sources(lambda: 0, lambda: None, call))
+    assert found.is_off_cpu() is expected
+    assert (found.is_off_cpu(), ThreadState(None).is_off_cpu()) == (expected, None)
+
+
 def test_looks_that_keep_the_interpreter_for_long_end_after_the_third() -> None:
     asked = 0
 

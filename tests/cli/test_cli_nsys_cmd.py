@@ -74,6 +74,8 @@ def test_nsight_compute_measures_each_column_that_is_read_of_its_report(
         l1_hit_ratio=0.5,
         l2_hit_ratio=0.5,
         dram_bytes=100,
+        compute_throughput_ratio=0.5,
+        memory_throughput_ratio=0.5,
     )
 
 

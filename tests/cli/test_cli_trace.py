@@ -13,6 +13,7 @@ from python_process import run_python
 from rank_windows import write_windows
 from recorded_traces import TRACES
 from sample_journals import write_journal
+from truths.gpu_trace import GpuTrace
 
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.trace.analyses.communication.rank_window import file_beside
@@ -127,6 +128,25 @@ def test_what_ncu_measured_is_in_the_table_of_kernels(
     assert "Operators under the roofline" not in printed("trace", trace, "--ncu", counters, "--table", "kernels")
     assert "L2 hits" not in printed("trace", trace, "--ncu", counters, "--table", "roofline")
     assert "Add kernels to --table" in refused("trace", trace, "--ncu", counters, "--table", "idle")
+
+
+def test_kernels_that_ncu_proves_to_be_limited_by_latency_are_a_finding(
+    tmp_path: Path, printed: Callable[..., str]
+) -> None:
+    steps = GpuTrace()
+    for _ in range(3):
+        with steps.step():
+            for _ in range(20):
+                steps.kernel(400.0, op="aten::mm", name="gemm<float>")
+    trace, counters = tmp_path / "rank0.1.pt.trace.json", tmp_path / "ncu.csv"
+    trace.write_text(json.dumps(steps.document()))
+    names = ("sm__throughput", "gpu__compute_memory_throughput")
+    columns = ",".join(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names)
+    for compute, limited in ((20, True), (70, False)):
+        counters.write_text(f"Kernel Name,{columns}\n,%,%\ngemm<float>,{compute},30\n")
+        shown = printed("trace", trace, "--ncu", counters, "--all")
+        assert ("latency-bound-kernels" in shown) is limited
+    assert "latency-bound-kernels" not in printed("trace", trace, "--all")
 
 
 def test_an_unknown_table_is_refused_with_the_names_of_all(trace: Path, refused: Callable[..., str]) -> None:

@@ -26,6 +26,8 @@ def training(
     reads: Mapping[str, float] | None = None,
     after_step_us: float = 0.0,
     rank_check: bool = False,
+    trials: int = 0,
+    trial_us: float = 0.0,
 ) -> None:
     """A fetch, a forward with some other work on the host, a backward and an optimizer; healthy by default.
 
@@ -46,6 +48,8 @@ def training(
         after_step_us: The host at the end of the step.
         rank_check: Before the fetch all ranks are asked whether to stop, as Lightning does it: a tensor of the host is
             broadcast, and read.
+        trials: Convolutions for which cuDNN times eight algorithms, each of which takes ``trial_us``.
+        trial_us: Likewise.
     """
     reads = reads or {}
     if rank_check:
@@ -85,6 +89,8 @@ def training(
                 copied = layout or {}
                 inputs = None if copied["types"] is None else ([SHAPE, SHAPE], list(copied["types"]))
                 trace.kernel(copied["us"], op="aten::copy_", name="direct_copy_kernel", inputs=inputs)
+            for _ in range(trials):
+                trace.trial([trial_us] * 8)
             read("training_step")
         with trace.phase(f"{STRATEGY}.backward"):
             launch(third)

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +175,13 @@ class Ends(Callback):
 
 
 def note_compilation() -> None:
-    """Leave a line for each block that counts: the graphs that torch compiled in it and before, and its arm."""
+    """Leave a line for each block that counts: the graphs that torch compiled in it and before, and its arm.
+
+    Nothing is generated for a graph, which would take a C++ compiler half a minute on a busy machine.
+    """
     from torch._dynamo.utils import counters  # which takes long
+
+    torch.compile = partial(torch.compile, backend="aot_eager")
 
     begin_step, ended, at_start = InterleavedTrial._begin_step, Schedule.ended, [0]
     blocks = Path(os.environ["GPUPROF_TEST_TRIAL"]) / "blocks"

@@ -1,10 +1,12 @@
 """A wait for the device costs the idle time that it causes, not the time for which the host waits."""
 
 from functools import cache
+from typing import cast
 
 import pytest
 from recorded_traces import TRUTH, recorded_trace
 from tiny_traces import Json, linked_trace, span
+from truths.gpu_trace import GpuTrace
 
 from lightning_gpuprof.model.trace.sync_points import SyncPoints
 from lightning_gpuprof.trace.analyses.code.sync_points import idle_after, sync_points
@@ -287,3 +289,25 @@ def test_every_copy_of_a_batch_from_pageable_memory_is_found() -> None:
     (site,) = points.sites
     assert (site.operation, site.count_per_step) == ("aten::to", 2)  # images and labels
     assert (site.line.frame, site.line.means) == ("resnet50_profiler_api.py(44): <module>", "call")
+
+
+def test_convolutions_that_time_algorithms_cost_what_the_device_does_for_them() -> None:
+    """Not the time in which it ends what was launched before, which the host waits for first."""
+    trace = GpuTrace()
+    with trace.step():
+        trace.kernel(5000.0)
+        trace.trial([300.0, 100.0], plan_us=0.0)
+        trace.kernel(50.0)
+    with trace.step():
+        trace.kernel(50.0, op="aten::conv2d")
+        trace.item()
+        trace.trial([200.0], op="aten::mm")  # no convolution
+    result = found(cast("list[Json]", trace.document()["traceEvents"]))
+    assert (result.timed_convolutions, result.steps_with_timed_convolutions) == (1, 1)
+    assert 2 * (300 + 100) < result.timed_convolutions_us < 2 * (300 + 100) + 100
+
+
+@needs_traces
+def test_no_convolution_of_a_recorded_trace_times_algorithms() -> None:
+    for name in ("h100_owlv2", "rtx2080ti_resnet", "v100_resnet50_dl0_2021"):
+        assert real(f"{name}.json.gz")[1].timed_convolutions == 0

@@ -172,7 +172,7 @@ def test_programs_are_tried_however_they_are_started(tmp_path: Path, name: str) 
 
 @pytest.mark.slow
 def test_compilation_is_no_part_of_a_step(tmp_path: Path) -> None:
-    ended, _ = tried("partial", "compile=True", seconds=20)  # the last batch of an epoch has another shape
+    ended, _ = tried("partial", "compile=True", seconds=8)  # the last batch of an epoch has another shape
     assert ended.is_over, ended.tail
     blocks = [line.split(maxsplit=2) for line in (tmp_path / "blocks").read_text().splitlines()]
     assert "compile=True" in {arm for _, _, arm in blocks}

@@ -144,6 +144,8 @@ class MeasuredKernel(msgspec.Struct, kw_only=True, frozen=True):
     l2_hit_ratio: float | None
     dram_bytes: float | None
     """Read and written, of one launch."""
+    compute_throughput_ratio: float | None = None
+    memory_throughput_ratio: float | None = None
 
     @property
     def dram_bytes_per_s(self) -> float | None:

@@ -45,7 +45,7 @@ class SyncPoints(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     devices: int
-    """Devices that worked in the window; without one nothing is known of waits."""
+    """Devices that worked; without one nothing is known of waits."""
     sites: tuple[SyncSite, ...]
     """Costliest first. Their values sum to those below."""
     count: int
@@ -64,8 +64,12 @@ class SyncPoints(msgspec.Struct, kw_only=True, frozen=True):
     cost_us_per_step: float | None
     left_out_calls: int
     synchronize_calls: int
-    """All calls of the runtime whose name holds "synchronize", those left out too."""
+    """Runtime calls whose name holds "synchronize", those left out too."""
     synchronize_us: float
     item_calls: int
     """All ``aten::item``, also of tensors on the CPU."""
     item_us: float
+    timed_convolutions: int = 0
+    """For which cuDNN timed algorithms."""
+    timed_convolutions_us: float = 0.0
+    steps_with_timed_convolutions: int = 0

@@ -287,6 +287,27 @@ GPUS: tuple[Case, ...] = (
         without="cuDNN tries its algorithms",
     ),
     *_twins(
+        "cuDNN times its algorithms for each new shape",
+        kernels.new_shapes,
+        "cudnn-benchmark-thrash",
+        verdicts=(),  # no kind is for it
+        allowed=("sync-points",),
+        without="new shapes cost nothing",
+    ),
+    *_twins(
+        "memory is nearer to its limit than arithmetic",
+        kernels.near_one_roof,
+        "roofline-position",
+        without="memory and arithmetic are in balance",
+    ),
+    *_twins(
+        "warps of long kernels wait",
+        kernels.waiting_warps,
+        "latency-bound-kernels",
+        verdicts=("latency-bound",),
+        without="long kernels use the GPU",
+    ),
+    *_twins(
         "launches take long",
         launches.slow_launches,
         "slow-launch-api",

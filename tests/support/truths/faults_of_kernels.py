@@ -227,6 +227,81 @@ def untried_convolutions(random: Random, faulty: bool) -> Program:
     )
 
 
+_INSPECTED = (0, 1, 2, 3, 5, 8, 12, 18, 27, 41, 62, 93)
+"""Batches that a run of 120 steps inspects."""
+
+
+def new_shapes(random: Random, faulty: bool) -> Program:
+    """Each batch is of another size, and cuDNN times its algorithms for some convolutions; the twin does not."""
+    count, us, timed = random.randint(20, 30), random.uniform(300.0, 500.0), random.randint(2, 4)
+    sizes = random.sample(range(160, 512), 120)
+
+    def convolution(run: GpuRun) -> None:
+        run.kernel(us, op="aten::conv2d", name=_CONVOLUTION, geometry=FILLS)
+
+    def forward(run: GpuRun) -> None:
+        for at in range(count):
+            if at < timed and faulty:
+                run.trial([us * factor for factor in (1, 1.1, 1.3, 1.7, 2.4, 4)], name=_CONVOLUTION, geometry=FILLS)
+            else:
+                convolution(run)
+
+    def backward(run: GpuRun) -> None:
+        for _ in range(2 * count):
+            convolution(run)
+
+    return Program(
+        step=Step(forward=forward, backward=backward, update=update),
+        batch=lambda steps: f"16x3x{sizes[steps]}x{sizes[steps]}" if steps in _INSPECTED else None,
+        conditions={
+            "trainer.precision": "32-true",
+            "model.convolutions": count,
+            "model.channels_last_convolutions": count,
+            "flags.cudnn_benchmark": True,
+            "flags.cudnn_deterministic": False,
+        },
+    )
+
+
+_H100: Mapping[str, object] = {**A100, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132}
+_H100_FLOPS = 989e12
+
+
+def _on_hopper(random: Random, *, reached: float, sm: float, dram: float) -> Program:
+    """Products that reach a share of an H100's peak, beside what its counters read."""
+    count = random.randint(8, 14)
+
+    def work(passes: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(passes * 2 * count):
+                _product(run, (4096, 4096, 4096), reached=reached * _H100_FLOPS / _PEAK_FLOPS)
+            pointwise(run, 12.0)
+
+        return launch
+
+    return Program(
+        step=Step(forward=work(1), backward=work(2), update=update),
+        conditions={"device.name": str(_H100["name"]), "device.capability": "9.0"},
+        document={"deviceProperties": [_H100]},
+        driver={"sm_active_ratio": sm, "dram_active_ratio": dram},
+    )
+
+
+def near_one_roof(random: Random, faulty: bool) -> Program:
+    """The memory is far more in use than the arithmetic; the twin uses both alike."""
+    reached = random.uniform(0.42, 0.5)
+    return _on_hopper(random, reached=reached, sm=0.9, dram=random.uniform(0.7, 0.85) if faulty else 0.9 * reached)
+
+
+def waiting_warps(random: Random, faulty: bool) -> Program:
+    """Kernels are long and use neither SMs nor memory; the twin's use both."""
+    low = {"sm": random.uniform(0.08, 0.15), "dram": random.uniform(0.02, 0.05)}
+    return _on_hopper(random, reached=random.uniform(0.03, 0.05) if faulty else 0.5, **low if faulty else _FULL)
+
+
+_FULL = {"sm": 0.9, "dram": 0.45}
+
+
 def needless_biases(random: Random, faulty: bool) -> Program:
     """Convolutions before a BatchNorm have a bias; a hint, which nothing is measured for."""
     convolutions = random.randint(16, 50)

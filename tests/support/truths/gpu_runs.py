@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from random import Random
 
@@ -109,6 +110,7 @@ class Program:
         samples: What the sampler of the device's memory reads in a step, by the number of steps so far.
         held: What model and optimizer hold, as the sampler reads it once.
         driver: What the driver says of the device, in each step.
+        batch: The shapes of a batch, by the number of steps so far; None: it is not inspected.
         others: What the other ranks leave, by what this one does.
     """
 
@@ -118,6 +120,7 @@ class Program:
     samples: Callable[[int], Readings] = lambda steps: {}
     held: Readings = field(default_factory=dict)
     driver: Mapping[str, float] = field(default_factory=dict)
+    batch: Callable[[int], str | None] = lambda steps: None
     others: Callable[[RankSummary], Sequence[RankSummary]] | None = None
 
 
@@ -156,6 +159,9 @@ class Simulated:
                 run.host_factor = self.factor * random.gauss(1.0, _SPREAD) * (_INFLATION if traced else 1.0)
                 run.device_factor = self.factor * random.gauss(1.0, _SPREAD)
                 with run.one_step():
+                    if (shape := program.batch(number)) is not None:
+                        seen = {"age_s": 0.0, "elements_count": float(prod(map(int, shape.split("x"))))}
+                        run.sample("input", f"loader0.shapes:{shape}", seen)
                     program.step(run)
                 if number == first + _STEPS_OF_WINDOW - 1:
                     run.end_window(first, {**program.document})

@@ -4,7 +4,7 @@ The host runs along a clock of its own; the device starts each work when it was 
 Collectives have a stream of their own, which begins with what the other one has made by then.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 
@@ -149,6 +149,41 @@ class GpuTrace:
         if waits:
             self._span("cuda_runtime", "cudaStreamSynchronize", end + 1.5, end + 2.5)
         self.now = end + 4 if waits else begin + 7
+        self._span("cpu_op", op, begin, self.now, **_said(inputs))
+
+    def trial(
+        self,
+        us: Sequence[float],
+        *,
+        op: str = "aten::conv2d",
+        name: str = "cudnn_convolution_kernel",
+        plan_us: float = 60.0,
+        inputs: Inputs | None = None,
+        geometry: Mapping[str, object] | None = None,
+    ) -> None:
+        """A convolution for which cuDNN times algorithms that take so long; the fastest then computes it.
+
+        As in cuDNN's frontend: the host plans each on an idle or busy device, waits for that, and runs each twice.
+        """
+        begin = self.now
+        self.python(plan_us * len(us))
+
+        def launched(each_us: float) -> None:
+            number = self._launch(self.now, 4.0 * self.host_factor)
+            self._device("kernel", name, self.now, each_us, number, **(geometry or {}))
+
+        def wait(call: str) -> None:
+            start = self.now
+            self.now = max(start, self.done) + 2.0
+            self._span("cuda_runtime", call, start, self.now)
+
+        wait("cudaDeviceSynchronize")
+        for each_us in us:
+            launched(each_us)
+            wait("cudaDeviceSynchronize")
+            launched(each_us)
+            wait("cudaEventSynchronize")
+        launched(min(us))
         self._span("cpu_op", op, begin, self.now, **_said(inputs))
 
     def document(self, device: Mapping[str, object] | None = None, **more: object) -> Json:

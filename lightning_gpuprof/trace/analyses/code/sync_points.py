@@ -1,5 +1,7 @@
 """Where the host waited for the device, and how long the device then was idle."""
 
+import re
+
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES
@@ -12,6 +14,10 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting, take_or_absent
 from lightning_gpuprof.trace.steps import STEP
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, ratio
+
+_CONVOLUTION = re.compile(r"^aten::_?(cudnn_|miopen_)?conv(olution|_transpose|[123]d|_)")
+_WAITS_FOR_EVENT = re.compile(r"^(cuda|hip)EventSynchronize")
+_WAITS_FOR_DEVICE = re.compile(r"^(cuda|hip)DeviceSynchronize")
 
 
 def sync_points(linked: LinkedTrace) -> SyncPoints:
@@ -27,6 +33,7 @@ def sync_points(linked: LinkedTrace) -> SyncPoints:
     steps = len(linked.steps)
     synchronises = linked.named(trace.runtime, lambda name: "synchronize" in name.lower())
     item = linked.named(trace.cpu_op, lambda name: name == "aten::item")
+    trials = _trials(linked, waits)
 
     def per_step(values: Int64) -> float | None:
         return ratio(int(values[in_step].sum()) / 1000, steps)
@@ -50,7 +57,36 @@ def sync_points(linked: LinkedTrace) -> SyncPoints:
         synchronize_us=int(trace.runtime.duration_ns[synchronises].sum()) / 1000,
         item_calls=int(item.sum()),
         item_us=int(trace.cpu_op.duration_ns[item].sum()) / 1000,
+        timed_convolutions=len(trials),
+        timed_convolutions_us=int(_trial_ns(linked, waits, trials).sum()) / 1000,
+        steps_with_timed_convolutions=len(set(linked.steps.at(waits.start_ns[trials]).tolist()) - {ABSENT}),
     )
+
+
+def _trials(linked: LinkedTrace, waits: Waits) -> Rows:
+    """Which waits are convolutions that time algorithms: only for that the host waits for events inside of them.
+
+    cuDNN's frontend waits for the whole device first, then runs each algorithm twice, and waits for an event after the
+    second run (``time_sorted_plan`` in ``cudnn_frontend_find_plan.h``).
+    """
+    is_convolution = linked.named(linked.trace.cpu_op, lambda name: _CONVOLUTION.search(name) is not None)
+    for_event = linked.named(linked.trace.runtime, lambda name: _WAITS_FOR_EVENT.search(name) is not None)
+    has_event = np.zeros(len(waits), np.bool_)
+    has_event[waits.wait_of_call[for_event[waits.calls]]] = True
+    return np.flatnonzero(has_event & (take_or_absent(is_convolution, waits.operator) == 1))
+
+
+def _trial_ns(linked: LinkedTrace, waits: Waits, trials: Rows) -> Int64:
+    """Host time of operators that time algorithms, without that in which a device did what was launched before."""
+    calls, ops = linked.trace.runtime, linked.trace.cpu_op
+    start_ns, end_ns = ops.start_ns[waits.operator[trials]], ops.end_ns[waits.operator[trials]]
+    first = waits.first_call[trials]
+    drains = linked.named(calls, lambda name: _WAITS_FOR_DEVICE.search(name) is not None)[first]
+    drained_ns = np.where(drains, calls.end_ns[first], start_ns)
+    earlier_ns = np.zeros(len(trials), np.int64)
+    for busy in linked.device_busy.values():
+        earlier_ns = np.maximum(earlier_ns, busy.up_to(drained_ns) - busy.up_to(start_ns))
+    return end_ns - start_ns - earlier_ns
 
 
 def idle_after(linked: LinkedTrace, waits: Waits) -> tuple[Int64, Int64, int]:
