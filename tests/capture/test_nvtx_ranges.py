@@ -23,7 +23,7 @@ def wrap_nothing(region: Region, wrap: object) -> None:
     """There is no tap."""
 
 
-def make(backend: NotingNvtx, failures: list[Exception] | None = None) -> NvtxRanges:
+def make(backend: NotingNvtx | TorchNvtx, failures: list[Exception] | None = None) -> NvtxRanges:
     reported = failures if failures is not None else []
     return NvtxRanges(
         backend, manual=False, overridden=frozenset(), wrap_actions=wrap_nothing, on_failure=reported.append
@@ -134,10 +134,7 @@ def test_a_backend_that_fails_is_reported_once_and_the_actions_go_on() -> None:
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has NVTX")
 def test_a_torch_without_nvtx_switches_ranges_off() -> None:
     failures: list[Exception] = []
-    ranges = NvtxRanges(
-        TorchNvtx(), manual=False, overridden=frozenset(), wrap_actions=wrap_nothing, on_failure=failures.append
-    )
-    with ranges.wrap("main", "[Strategy]S.training_step", nullcontext()):
+    with make(TorchNvtx(), failures).wrap("main", "[Strategy]S.training_step", nullcontext()):
         pass
     assert [type(error) for error in failures] == [RuntimeError]
 
@@ -162,9 +159,7 @@ def test_torch_ends_the_ranges_of_both_and_what_was_not_begun_is_no_error_of_our
 def test_real_ranges_are_pushed_and_popped() -> None:
     depth = torch.cuda.nvtx.range_push("outside")
     failures: list[Exception] = []
-    ranges = NvtxRanges(
-        TorchNvtx(), manual=False, overridden=frozenset(), wrap_actions=wrap_nothing, on_failure=failures.append
-    )
+    ranges = make(TorchNvtx(), failures)
     ranges.begin_step(0)
     with ranges.wrap("main", "[Strategy]S.training_step", nullcontext()):
         pass

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,8 @@ from sample_journals import header
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.journal import Footer, Notice
 from lightning_gpuprof.model.pid_space import pid_space
+
+NEEDS_PROC = pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
 
 
 def run_folder(
@@ -70,28 +73,21 @@ def test_touching_again_is_another_request(tmp_path: Path) -> None:
     assert (folder / "trigger").stat().st_mtime_ns > before
 
 
-def test_of_several_runs_the_one_that_goes_on_is_meant(tmp_path: Path) -> None:
-    run_folder(tmp_path / "gpuprof", ended=True)
-    second = run_folder(tmp_path / "gpuprof-2")
+@pytest.mark.parametrize(
+    ("first", "state", "second"),
+    [
+        ("gpuprof", {"ended": True}, "gpuprof-2"),
+        ("lightning_logs/version_0/gpuprof", {"ended": True}, "lightning_logs/version_1/gpuprof"),
+        pytest.param("version_0/gpuprof", {"pid": 2**22 + 1}, "version_1/gpuprof", marks=NEEDS_PROC, id="killed"),
+    ],
+)
+def test_of_several_runs_the_one_that_goes_on_is_meant(
+    tmp_path: Path, first: str, state: dict[str, Any], second: str
+) -> None:
+    run_folder(tmp_path / first, **state)
+    goes_on = run_folder(tmp_path / second)
     assert main(["trigger", str(tmp_path)]) == 0
-    assert (second / "trigger").is_file()
-    assert not (tmp_path / "gpuprof" / "trigger").exists()
-
-
-def test_of_runs_further_below_the_one_that_goes_on_is_meant(tmp_path: Path) -> None:
-    run_folder(tmp_path / "lightning_logs" / "version_0" / "gpuprof", ended=True)
-    second = run_folder(tmp_path / "lightning_logs" / "version_1" / "gpuprof")
-    assert main(["trigger", str(tmp_path)]) == 0
-    assert (second / "trigger").is_file()
-    assert len(list(tmp_path.rglob("trigger"))) == 1
-
-
-@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
-def test_a_run_that_was_killed_is_not_meant_while_another_goes_on(tmp_path: Path) -> None:
-    run_folder(tmp_path / "version_0" / "gpuprof", pid=2**22 + 1)
-    second = run_folder(tmp_path / "version_1" / "gpuprof")
-    assert main(["trigger", str(tmp_path)]) == 0
-    assert (second / "trigger").is_file()
+    assert list(tmp_path.rglob("trigger")) == [goes_on / "trigger"]
 
 
 def test_a_run_whose_last_rank_goes_on_has_not_ended(tmp_path: Path) -> None:
@@ -118,14 +114,14 @@ def test_what_cannot_be_asked_is_told_and_nothing_is_touched(
     assert not list(tmp_path.rglob("trigger"))
 
 
-@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
+@NEEDS_PROC
 def test_a_run_whose_processes_are_gone_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
     assert "this run was killed or crashed" in refused("trigger", folder)
     assert not (folder / "trigger").exists()
 
 
-@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
+@NEEDS_PROC
 def test_a_run_that_was_killed_and_is_not_collected_by_its_launcher_is_refused(
     tmp_path: Path, refused: Callable[..., str]
 ) -> None:
@@ -144,7 +140,7 @@ def test_a_process_id_of_another_container_says_nothing(tmp_path: Path) -> None:
     assert (folder / "trigger").exists()
 
 
-@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
+@NEEDS_PROC
 def test_a_run_of_which_one_process_is_gone_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
     run_folder(folder, rank=1)

@@ -25,23 +25,19 @@ def test_a_tab_that_loads_is_told_with_both_versions() -> None:
     assert loaded == ["lightning_gpuprof.tensorboard_plugin.plugin"]
 
 
-def test_without_tensorboard_there_is_no_tab() -> None:
-    check = tab_check(None, [OWN], fails)
-    assert check.state == "absent"
-    assert "pip install tensorboard" in check.meaning
-
-
-def test_a_missing_entry_point_is_a_problem() -> None:
-    check = tab_check("2.21.0", [OTHER])
-    assert check.state == "problem"
-    assert "reinstall lightning-gpuprof" in check.meaning
-
-
-def test_a_plugin_that_cannot_be_loaded_is_a_problem_that_says_why() -> None:
-    check = tab_check("2.21.0", [OWN], fails)
-    assert check.state == "problem"
-    assert "TypeError: Descriptors cannot be created directly" in check.meaning
-    assert tab_check("2.21.0", [BROKEN], str).state == "problem"
+@pytest.mark.parametrize(
+    ("tensorboard", "point", "state", "says"),
+    [
+        pytest.param(None, OWN, "absent", "pip install tensorboard", id="no TensorBoard"),
+        pytest.param("2.21.0", OTHER, "problem", "reinstall lightning-gpuprof", id="no entry point"),
+        pytest.param("2.21.0", OWN, "problem", "TypeError: Descriptors cannot be created directly", id="broken import"),
+        pytest.param("2.21.0", BROKEN, "problem", "", id="broken entry point"),
+    ],
+)
+def test_a_tab_that_is_not_there_says_why(tensorboard: str | None, point: EntryPoint, state: str, says: str) -> None:
+    check = tab_check(tensorboard, [point], str if point is BROKEN else fails)
+    assert check.state == state
+    assert says in check.meaning
 
 
 def test_the_tab_of_this_machine_is_in_text_and_json(printed: Callable[..., str]) -> None:

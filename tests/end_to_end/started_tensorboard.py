@@ -3,8 +3,6 @@
 import contextlib
 import gzip
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from python_process import run_python
+from tensorboard_server import PATIENCE_S, served
 
 TWO_RANKS = """
 import sys, time
@@ -48,9 +47,6 @@ if __name__ == "__main__":
     )
     trainer.fit(Net(), DataLoader(data, batch_size=16))
 """
-
-PATIENCE_S = 180
-"""For what comes within seconds on a machine that does nothing else."""
 
 
 class TwoRanks:
@@ -102,28 +98,8 @@ class Server:
 @contextlib.contextmanager
 def started(logdir: Path) -> Iterator[Server]:
     """TensorBoard over a folder."""
-    log = logdir / "server.log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [
-                *[sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)],
-                *["--port", "0", "--host", "127.0.0.1", "--load_fast", "false"],
-            ],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        address = ""
-        deadline = time.monotonic() + PATIENCE_S
-        while not address:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-            address = next((w for w in log.read_text().split() if w.startswith("http://127.0.0.1:")), "")
-        yield Server(address.rstrip("/"))
-    finally:
-        process.terminate()
-        process.wait(20)
+    with served(logdir, logdir / "server.log") as address:
+        yield Server(address)
 
 
 def breakdown(overview: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -59,8 +59,13 @@ def fitted(folder: Path, *, batch_size: int = 4, stage: str = "fit", callbacks: 
     return profiler.report
 
 
-def test_the_calls_that_make_what_fit_is_given_are_known(tmp_path: Path) -> None:
-    run = fitted(tmp_path).run
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return fitted(tmp_path_factory.mktemp("plain"))
+
+
+def test_the_calls_that_make_what_fit_is_given_are_known(report: Report) -> None:
+    run = report.run
     assert run["loader.built_by"] == "DataLoader(Sleepy(40 * batch_size), batch_size=batch_size)"
     assert run["val_loader.built_by"] == "DataLoader(Sleepy(8), batch_size=4)"
     (line,) = (
@@ -136,16 +141,15 @@ def test_a_batch_that_cannot_be_described_harms_nothing(tmp_path: Path) -> None:
     assert profiler.report.steps.count == 15
 
 
-def test_runs_of_another_batch_size_are_not_comparable_unasked(tmp_path: Path) -> None:
-    first, second = fitted(tmp_path / "a"), fitted(tmp_path / "b", batch_size=8)
-    refused = compare(first, second)
+def test_runs_of_another_batch_size_are_not_comparable_unasked(report: Report, tmp_path: Path) -> None:
+    other = fitted(tmp_path, batch_size=8)
+    refused = compare(report, other)
     assert refused.outcome == "not comparable"
     assert "loader.batch_size: 4 -> 8" in refused.training.why
-    assert compare(first, second, allow=("batch",)).training.measure == "samples/s"
+    assert compare(report, other, allow=("batch",)).training.measure == "samples/s"
 
 
-def test_reading_conditions_has_its_price_in_the_report(tmp_path: Path) -> None:
-    report = fitted(tmp_path)
+def test_reading_conditions_has_its_price_in_the_report(report: Report) -> None:
     assert report.overhead["conditions_s"]
     assert str(report.run[HASH_NAME]) in render_html(report)
     assert len(report.run) > 90

@@ -1,15 +1,14 @@
 """What is sampled beside a fit reaches the report and every logger; a fake GPU driver stands behind the real pynvml."""
 
-import csv
 import textwrap
 from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
 from fake_nvml import builder
+from logger_files import csv_points, events_in
 from planted_runs import Planted, Sleepy, fit, quiet_profiler
 from python_process import run_python
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof.pipeline import load_report
@@ -23,17 +22,6 @@ profiler = GpuProfiler(windows=[], nvml=NvmlConfig(interval_s=0.05), reports=["j
 fit(Path({folder!r}), Planted({{"training_step": 0.01}}), DataLoader(Sleepy(120)), profiler=profiler,
     logger=pl.loggers.CSVLogger({folder!r}, name="csv", version=0), log_every_n_steps=10)
 """
-
-
-def columns_of(file: Path) -> dict[str, list[tuple[int, float]]]:
-    """Column -> step and value of each row that has one."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    with file.open() as rows:
-        for row in csv.DictReader(rows):
-            for name, value in row.items():
-                if value and name != "step":
-                    found.setdefault(name, []).append((int(row["step"]), float(value)))
-    return found
 
 
 @pytest.mark.slow
@@ -61,7 +49,7 @@ def test_the_gpus_of_the_process_are_in_the_report_and_in_the_loggers(tmp_path: 
     assert device.throttle == ()
     assert device.energy.per_step_j == pytest.approx(device.energy.total_j / report.steps.count)
     assert {counter.name for counter in device.errors} >= {"ecc_corrected_count", "remapped_rows_count"}
-    columns = columns_of(tmp_path / "csv" / "version_0" / "metrics.csv")
+    columns = csv_points(tmp_path / "csv" / "version_0" / "metrics.csv")
     assert {value for _, value in columns["gpuprof/gpu0/utilization_ratio"]} == {0.83}
     assert "gpuprof/gpu0/power_w" not in columns
     assert not any(name.startswith("gpuprof/gpu1") for name in columns)
@@ -80,12 +68,11 @@ def test_every_logger_gets_the_same_names_and_steps_as_the_trainers_own_metrics(
         log_every_n_steps=10,
     )
     assert report.steps.count == 55
-    columns = columns_of(tmp_path / "csv" / "version_0" / "metrics.csv")
+    columns = csv_points(tmp_path / "csv" / "version_0" / "metrics.csv")
     assert (
         [step for step, _ in columns["gpuprof/step_ms"]] == [step for step, _ in columns["loss"]] == [9, 19, 29, 39, 49]
     )
-    events = EventAccumulator(str(tmp_path / "tb" / "version_0"))
-    events.Reload()
+    events = events_in(tmp_path / "tb" / "version_0")
     shown = {one.step: one.value for one in events.Scalars("gpuprof/step_ms")}
     assert shown == pytest.approx(dict(columns["gpuprof/step_ms"]), rel=1e-6)  # TensorBoard keeps 32 bits
     assert {n for n in columns if n.startswith("gpuprof/")} == {
@@ -103,6 +90,6 @@ def test_a_cadence_of_its_own_is_kept(tmp_path: Path) -> None:
         accumulate_grad_batches=2,
         max_epochs=2,
     )
-    columns = columns_of(tmp_path / "csv" / "version_0" / "metrics.csv")
+    columns = csv_points(tmp_path / "csv" / "version_0" / "metrics.csv")
     # 40 batches make 20 optimizer steps an epoch; the second interval is due with the very last step.
     assert [step for step, _ in columns["gpuprof/step_ms"]] == [19, 39]

@@ -29,7 +29,7 @@ def test_an_exception_comes_through_and_what_was_measured_is_there(tmp_path: Pat
         trainer.fit(Failing(5, error), loader())
     assert caught.value is error
     assert trainer.profiler is own
-    assert profiler.report.steps.count == 5  # the one that failed is none
+    assert (profiler.report.steps.count, profiler.report.steps.optimizer_steps) == (5, 5)  # the one that failed is none
     assert profiler.report.run["status"] == "interrupted: ValueError"
     said = next(caveat for caveat in profiler.report.validity.caveats if "interrupted" in caveat)
     assert said.startswith("the run was interrupted: ValueError at ")
@@ -54,25 +54,6 @@ def test_ctrl_c_ends_the_run_as_without_us(tmp_path: Path) -> None:
     assert profiler.report.run["status"] == "interrupted: KeyboardInterrupt"
     assert profiler.folder is not None
     assert read_journal(profiler.folder / "rank0.jsonl").footer is not None
-
-
-class RaisesInOnException(pl.Callback):
-    """Keeps the callbacks after it from hearing of the exception."""
-
-    def on_exception(self, *args: Any) -> None:
-        raise RuntimeError("worse")
-
-
-def test_a_callback_that_fails_before_ours_hears_of_it_does_not_leave_us_attached(tmp_path: Path) -> None:
-    profiler = quiet_profiler()
-    trainer = trainer_for(tmp_path, [RaisesInOnException(), profiler])
-    own = trainer.profiler
-    with pytest.raises(RuntimeError, match="worse"):
-        trainer.fit(Failing(5, ValueError("planted")), loader())
-    assert trainer.profiler is own
-    assert "advance" not in vars(trainer.fit_loop.epoch_loop)
-    trainer_for(tmp_path / "next", [profiler]).fit(Planted(), loader())
-    assert profiler.report.steps.count == 20
 
 
 def samplers() -> set[str]:
@@ -109,19 +90,26 @@ def line(monkeypatch: pytest.MonkeyPatch) -> NotingLine:
     return noting
 
 
-def test_no_sampler_goes_on_where_another_callback_keeps_us_from_hearing_of_the_end(
+def test_nothing_of_ours_goes_on_where_another_callback_keeps_us_from_hearing_of_the_end(
     tmp_path: Path, line: NotingLine
 ) -> None:
-    class Looks(RaisesInOnException):
+    class Looks(pl.Callback):
         seen: frozenset[str] = frozenset()
 
         def on_train_batch_end(self, *args: Any) -> None:
             self.seen |= samplers()
 
+        def on_exception(self, *args: Any) -> None:
+            raise RuntimeError("worse")
+
     assert comes_true(lambda: not samplers()), samplers()  # those of earlier tests
     looks, profiler = Looks(), quiet_profiler(host=True)
+    trainer = trainer_for(tmp_path, [looks, profiler])
+    own = trainer.profiler
     with pytest.raises(RuntimeError, match="worse"):
-        trainer_for(tmp_path, [looks, profiler]).fit(Failing(5, ValueError("planted")), loader())
+        trainer.fit(Failing(5, ValueError("planted")), loader())
+    assert trainer.profiler is own
+    assert "advance" not in vars(trainer.fit_loop.epoch_loop)
     assert "gpuprof-live line" in looks.seen
     assert comes_true(lambda: not samplers()), samplers()
     assert line.cleared.is_set()

@@ -1,6 +1,5 @@
 """What arrives in each logger of a real fit: TensorBoard, CSV, Weights & Biases (offline) and MLflow (a folder)."""
 
-import csv
 import importlib.util
 import json
 import socket
@@ -12,9 +11,9 @@ from typing import Any
 import lightning.pytorch as pl
 import msgspec
 import pytest
+from logger_files import Points, csv_points, events_in
 from planted_runs import Failing, Planted, fit, quiet_profiler, single_rows
 from python_process import run_python
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb_file import WandbFile
 
 from lightning_gpuprof.model.report import Report
@@ -97,10 +96,10 @@ class Fits:
         (found,) = (self.folder / "mlruns").glob(f"*/{self.told[which]}")
         return found
 
-    def points(self) -> dict[str, dict[str, list[tuple[int, float]]]]:
+    def points(self) -> dict[str, Points]:
         """Logger → name → step and value of each point, for our names and the trainer's own ``loss``."""
         found = {
-            "csv": self._csv(),
+            "csv": csv_points(self.folder / "csv" / "version_0" / "metrics.csv"),
             "tensorboard": self._tensorboard(),
             "wandb": self._wandb(),
             "mlflow": self._mlflow(),
@@ -110,31 +109,21 @@ class Fits:
             for logger, names in found.items()
         }
 
-    def _csv(self) -> dict[str, list[tuple[int, float]]]:
-        found: dict[str, list[tuple[int, float]]] = {}
-        with (self.folder / "csv" / "version_0" / "metrics.csv").open() as rows:
-            for row in csv.DictReader(rows):
-                for name, value in row.items():
-                    if value:
-                        found.setdefault(name, []).append((int(row["step"]), float(value)))
-        return found
-
-    def _tensorboard(self) -> dict[str, list[tuple[int, float]]]:
-        events = EventAccumulator(str(self.folder / "tb" / "version_0"))
-        events.Reload()
+    def _tensorboard(self) -> Points:
+        events = events_in(self.folder / "tb" / "version_0")
         return {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
-    def _wandb(self) -> dict[str, list[tuple[int, float]]]:
-        found: dict[str, list[tuple[int, float]]] = {}
+    def _wandb(self) -> Points:
+        found: Points = {}
         for row in self.wandb.history:
             for name, value in row.items():
                 if isinstance(value, int | float) and not name.startswith("gpuprof/report."):  # the panel's file
                     found.setdefault(name, []).append((row["trainer/global_step"], float(value)))
         return found
 
-    def _mlflow(self) -> dict[str, list[tuple[int, float]]]:
+    def _mlflow(self) -> Points:
         metrics = self.mlflow_run("run") / "metrics"
-        found: dict[str, list[tuple[int, float]]] = {}
+        found: Points = {}
         for file in metrics.rglob("*"):
             if file.is_file():
                 rows = [line.split() for line in file.read_text().splitlines()]
@@ -276,8 +265,7 @@ def test_an_interrupted_run_does_not_wait_for_a_tracker_that_hangs(
 
 
 def steps_of(file: Path, name: str) -> list[int]:
-    with file.open() as rows:
-        return [int(row["step"]) for row in csv.DictReader(rows) if row.get(name)]
+    return [step for step, _ in csv_points(file)[name]]
 
 
 def test_a_logger_that_breaks_in_the_middle_costs_one_warning_and_itself(tmp_path: Path) -> None:
@@ -299,8 +287,7 @@ def test_a_logger_that_breaks_in_the_middle_costs_one_warning_and_itself(tmp_pat
     broken = tmp_path / "breaks" / "version_0" / "metrics.csv"
     assert steps_of(broken, "loss") == LOGGED_STEPS
     assert steps_of(broken, "gpuprof/step_ms") == LOGGED_STEPS[:1]
-    events = EventAccumulator(str(tmp_path / "tb" / "version_0"))
-    events.Reload()
+    events = events_in(tmp_path / "tb" / "version_0")
     assert [e.step for e in events.Scalars("gpuprof/step_ms")] == LOGGED_STEPS
     assert [e.step for e in events.Scalars("gpuprof/final/wall_s")] == [LAST_STEP]
 

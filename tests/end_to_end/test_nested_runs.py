@@ -68,19 +68,6 @@ def test_a_learning_rate_search_in_the_middle_is_no_training(tmp_path: Path) -> 
     assert abs(sum(report.wall.parts.values()) - report.wall.total_s) < 1e-6
 
 
-def test_an_optimizer_step_that_fails_does_not_count(tmp_path: Path) -> None:
-    class Failing(Model):
-        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-            if batch_idx == 5:
-                raise RuntimeError("on purpose")
-            return super().training_step(batch, batch_idx)
-
-    profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
-    with pytest.raises(RuntimeError, match="on purpose"):
-        trainer_with(tmp_path, profiler).fit(Failing(), batches(20))
-    assert (report_of(profiler).steps.count, report_of(profiler).steps.optimizer_steps) == (5, 5)
-
-
 def test_a_trainer_inside_a_fit_does_not_end_the_fit_s_measurement(tmp_path: Path) -> None:
     profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
 
@@ -111,7 +98,7 @@ def test_names_that_count_steps_do_not_fill_the_memory(tmp_path: Path) -> None:
                 return super().training_step(batch, batch_idx)
 
     profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
-    trainer_with(tmp_path, profiler, epochs=1).fit(Counting(), batches(900))
+    trainer_with(tmp_path, profiler, epochs=1).fit(Counting(), batches(450))
     names = {row.name for row in report_of(profiler).ledger if " > " in row.name}
     assert "training_step > other regions" in names
     assert 100 < len(names) <= 401

@@ -37,10 +37,16 @@ def weights(callbacks: list[pl.Callback], folder: Path) -> list[torch.Tensor]:
     return [p.detach().clone() for p in model.parameters()] + [torch.rand(3)]
 
 
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> list[torch.Tensor]:
+    return weights([], tmp_path_factory.mktemp("without"))
+
+
 @pytest.mark.parametrize("options", [{}, {"windows": [(3, 6)]}, {"windows": None, "host": True}])
-def test_weights_and_random_state_are_bit_identical(tmp_path: Path, options: dict[str, Any]) -> None:
-    without = weights([], tmp_path / "a")
-    with_us = weights([quiet_profiler(**options)], tmp_path / "b")
+def test_weights_and_random_state_are_bit_identical(
+    tmp_path: Path, without: list[torch.Tensor], options: dict[str, Any]
+) -> None:
+    with_us = weights([quiet_profiler(**options)], tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(without, with_us, strict=True))
 
 

@@ -78,11 +78,3 @@ def test_user_code_that_uses_the_profiler_goes_on_working(tmp_path: Path) -> Non
     fit(tmp_path, callbacks=[callback])
     assert callback.is_pass_through
     assert callback.local_rank == 0
-
-
-def test_two_profilers_in_one_trainer_measure_once(tmp_path: Path) -> None:
-    first, second = quiet_profiler(), quiet_profiler()
-    trainer = trainer_for(tmp_path, [first, second])
-    trainer.fit(Planted(), loader())
-    assert first.report is not None
-    assert second.report is None

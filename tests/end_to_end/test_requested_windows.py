@@ -12,7 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-from planted_runs import Planted, fit, quiet_profiler, single_rows, trainer_for
+from planted_runs import Failing, Planted, fit, quiet_profiler, single_rows, trainer_for
 
 from lightning_gpuprof import TraceConfig
 from lightning_gpuprof.analyze.journal import read_journal
@@ -186,22 +186,13 @@ def test_a_signal_after_the_last_step_does_not_end_the_process(tmp_path: Path) -
 
 
 def test_the_signal_is_given_back_when_training_raises(tmp_path: Path) -> None:
-    class Raises(Planted):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            if batch_idx == 3:
-                raise ValueError("planted")
-            return super().training_step(batch, batch_idx)
-
     with pytest.raises(ValueError, match="planted"):
-        trainer_for(tmp_path, [quiet_profiler()]).fit(Raises(), single_rows())
+        trainer_for(tmp_path, [quiet_profiler()]).fit(Failing(3, ValueError("planted")), single_rows())
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
 
 
 def test_lightning_finds_its_signals_as_without_us(tmp_path: Path) -> None:
     """A learning rate finder runs the training loop before Lightning sets handlers; it leaves out what is taken."""
-
-    class Tunable(Planted):
-        lr = 1e-3
 
     class Looks(pl.Callback):
         seen: object = None
@@ -221,7 +212,7 @@ def test_lightning_finds_its_signals_as_without_us(tmp_path: Path) -> None:
             register(),
         )
 
-    fit(tmp_path, Tunable(), single_rows(), profiler=profiler, callbacks=[finder, looks], before=look_at_registration)
+    fit(tmp_path, Planted(), single_rows(), profiler=profiler, callbacks=[finder, looks], before=look_at_registration)
     assert before == [signal.SIG_DFL]
     assert callable(looks.seen)
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL

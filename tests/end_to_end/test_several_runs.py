@@ -16,12 +16,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`"
 
 
 def test_a_learning_rate_finder_before_the_training_is_set_up_and_no_step(tmp_path: Path) -> None:
-    class Tunable(Planted):
-        lr = 1e-3
-
     profiler = quiet_profiler(windows=(3, 4))
     finder = pl.callbacks.LearningRateFinder(num_training_steps=12)
-    report = fit(tmp_path, Tunable(), loader(), profiler=profiler, callbacks=[finder])
+    report = fit(tmp_path, Planted(), loader(), profiler=profiler, callbacks=[finder])
     assert report.steps.count == 20
     assert (report.windows[0].start_step, report.windows[0].problem) == (3, "")
     assert profiler.folder is not None
@@ -29,12 +26,9 @@ def test_a_learning_rate_finder_before_the_training_is_set_up_and_no_step(tmp_pa
 
 
 def test_a_tuner_of_its_own_leaves_the_run_that_follows_alone(tmp_path: Path) -> None:
-    class Tunable(Planted):
-        lr = 1e-3
-
     profiler = quiet_profiler(reports=["terminal"])
     trainer = trainer_for(tmp_path, [profiler])
-    model = Tunable()
+    model = Planted()
     pl.tuner.Tuner(trainer).lr_find(model, loader(), num_training=10)
     trainer.fit(model, loader())
     assert profiler.report.steps.count == 20

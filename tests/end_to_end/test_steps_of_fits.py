@@ -98,9 +98,3 @@ def test_resuming_goes_on_with_the_counters(tmp_path: Path) -> None:
     steps = read_journal(profiler.folder / "rank0.jsonl").steps
     assert list(steps.batch) == list(range(STEPS, 2 * STEPS))
     assert list(steps.global_step) == list(range(STEPS, 2 * STEPS))
-
-
-def test_limits_of_batches_and_steps_close_the_last_step(tmp_path: Path) -> None:
-    assert fit(tmp_path, limit_train_batches=7).steps.count == 7
-    assert fit(tmp_path, max_steps=5, max_epochs=-1).steps.count == 5
-    assert fit(tmp_path, limit_train_batches=0).steps.count == 0

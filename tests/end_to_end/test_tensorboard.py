@@ -7,6 +7,7 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
+from logger_files import events_in
 from parsed_page import Page
 from planted_runs import Planted, Sleepy, fit, quiet_profiler
 from started_tensorboard import Server, TwoRanks, breakdown, dashboard, started, step_lengths
@@ -51,9 +52,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 @pytest.fixture(scope="module")
 def events(recorded: Recorded) -> EventAccumulator:
-    found = EventAccumulator(str(recorded.folder / "run" / "version_0"))
-    found.Reload()
-    return found
+    return events_in(recorded.folder / "run" / "version_0")
 
 
 def test_the_window_is_recorded_with_its_data_loading(recorded: Recorded) -> None:
@@ -246,8 +245,6 @@ def test_a_layout_of_the_users_own_stays(tmp_path: Path) -> None:
     logger = pl.loggers.TensorBoardLogger(tmp_path, name="run", version=0)
     logger.experiment.add_custom_scalars(theirs)
     fit(tmp_path, logger=logger, profiler=quiet_profiler(reports=["json", "tensorboard"]), log_every_n_steps=5)
-    found = EventAccumulator(logger.log_dir)
-    found.Reload()
-    (layout,) = found.Tensors("custom_scalars__config__")
+    (layout,) = events_in(Path(logger.log_dir)).Tensors("custom_scalars__config__")
     assert b"mine" in layout.tensor_proto.string_val[0]
     assert b"gpuprof" not in layout.tensor_proto.string_val[0]

@@ -10,7 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from planted_runs import Naps, Planted, Sleepy, fit, quiet_profiler, single_rows, trainer_for
+from planted_runs import Failing, Naps, Planted, ProfilesItself, Sleepy, fit, quiet_profiler, single_rows, trainer_for
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import TraceConfig
@@ -95,13 +95,9 @@ def test_a_window_longer_than_allowed_is_refused_when_the_profiler_is_made() -> 
     quiet_profiler(windows=(100, 400), trace=TraceConfig(max_steps=301))
 
 
-class OnlyStarts(Planted):
+def only_starts() -> Failing:
     """Gives up in its third batch: whatever is told was told at the start."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        if batch_idx == 2:
-            raise ValueError("planted")
-        return super().training_step(batch, batch_idx)
+    return Failing(2, ValueError("planted"))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +116,7 @@ def test_a_window_that_cannot_be_reached_is_told_at_the_start(
         pytest.warns(RuntimeWarning, match="window 80: will not be reached: training .*" + words) as told,
         pytest.raises(ValueError, match="planted"),
     ):
-        trainer_for(tmp_path, [profiler], **options).fit(OnlyStarts(), single_rows())
+        trainer_for(tmp_path, [profiler], **options).fit(only_starts(), single_rows())
     assert sum("will not be reached" in str(w.message) for w in told) == 1
 
 
@@ -131,7 +127,7 @@ def test_a_window_that_can_be_reached_is_not_warned_of(tmp_path: Path, options: 
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         with pytest.raises(ValueError, match="planted"):
-            trainer_for(tmp_path, [quiet_profiler(windows=[(80, 81)])], **options).fit(OnlyStarts(), single_rows())
+            trainer_for(tmp_path, [quiet_profiler(windows=[(80, 81)])], **options).fit(only_starts(), single_rows())
 
 
 def test_windows_passed_before_a_resume_are_noted_without_a_warning(tmp_path: Path) -> None:
@@ -291,14 +287,9 @@ def test_steps_beside_the_analysis_are_marked_and_otherwise_left_alone(
 
 
 def test_code_that_uses_the_torch_profiler_is_no_news_where_no_window_is_planned(tmp_path: Path) -> None:
-    class ProfilesItself(Planted):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            if batch_idx != 5:
-                return super().training_step(batch, batch_idx)
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-                return super().training_step(batch, batch_idx)
-
+    model = ProfilesItself()
+    model.at_batch = 5
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        report = fit(tmp_path, ProfilesItself(), single_rows())
+        report = fit(tmp_path, model, single_rows())
     assert not any("windows" in caveat for caveat in report.validity.caveats)

@@ -35,9 +35,7 @@ def test_settings_for_debugging_are_named(run: Mapping[str, Value], subject: str
 @pytest.mark.parametrize(
     "run",
     [
-        {},
         {"trainer.detect_anomaly": False, "flags.detect_anomaly": False, "env.NCCL_DEBUG": "WARN"},
-        {"env.CUDA_LAUNCH_BLOCKING": "1"},
         {"device.type": "cuda", "env.CUDA_LAUNCH_BLOCKING": "0"},
         {"env.TORCH_DISTRIBUTED_DEBUG": "INFO", "env.PYTHONMALLOC": "malloc", "trainer.world_size": 2},
         {"env.TORCH_DISTRIBUTED_DEBUG": "DETAIL", "env.NCCL_DEBUG": "INFO", "trainer.world_size": 1},

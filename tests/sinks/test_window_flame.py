@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 import window_samples
+from empty_structs import empty
 
 from lightning_gpuprof.model.trace.attribution import Attribution, ModuleTime
 from lightning_gpuprof.sinks.window_figures.flame import WIDTH, flame_html, flame_of
@@ -18,25 +19,8 @@ def bars(html: str) -> list[tuple[float, float, float, float]]:
 
 def with_modules() -> Attribution:
     times = {("Net_0",): 900.0, ("Net_0", "Conv_1"): 600.0, ("Net_0", "Linear_2"): 200.0, ("Loss_3",): 50.0}
-    rows = tuple(
-        ModuleTime(
-            path=path,
-            calls=1,
-            host_us=0.0,
-            own_host_us=0.0,
-            backward_host_us=0.0,
-            host_ratio=None,
-            device_us=us,
-            own_us=us,
-            backward_us=0.0,
-            device_ratio=us / 1000,
-            kernels=1,
-        )
-        for path, us in times.items()
-    )
-    return Attribution(
-        stacks=None, device_us=1000.0, levels=(), lines=(), modules=rows, phases=(), blocked_us=0.0, full_queue_us=0.0
-    )
+    rows = tuple(empty(ModuleTime, path=path, device_us=us) for path, us in times.items())
+    return empty(Attribution, device_us=1000.0, modules=rows)
 
 
 @pytest.mark.parametrize("modules", [True, False])

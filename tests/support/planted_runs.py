@@ -52,6 +52,9 @@ class Planted(pl.LightningModule):
         sleeps: Hook name → seconds. ``backward`` sleeps within the backward pass, ``step`` within the optimizer.
     """
 
+    lr = 1e-3
+    """For tuners to set; the optimizer does not read it."""
+
     def __init__(self, sleeps: dict[str, float] | None = None) -> None:
         super().__init__()
         self.sleeps = sleeps or {}

@@ -1,11 +1,7 @@
 """The tab in a started TensorBoard, drawn by a real browser that can reach nothing else, over real fits."""
 
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +12,7 @@ import pytest
 import sample_report
 from chromium import PATIENCE_MS
 from planted_runs import Planted, Sleepy, fit
+from tensorboard_server import served
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
@@ -62,30 +59,10 @@ def second_run(logdir: Path) -> str:
     return FAST
 
 
-@contextmanager
-def tensorboard(logdir: Path, log: Path) -> Iterator[str]:
-    """A started TensorBoard; yields its address."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1"]
-    with log.open("w") as out:
-        process = subprocess.Popen([*command, "--load_fast", "false"], stdout=out, stderr=subprocess.STDOUT)
-    try:
-        address = ""
-        deadline = time.monotonic() + 120
-        while not address:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-            address = next((w for w in log.read_text().split() if w.startswith("http://127.0.0.1:")), "")
-        yield address.rstrip("/")
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 @pytest.fixture(scope="module")
 def server(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One for all tests."""
-    with tensorboard(logdir, tmp_path_factory.mktemp("server") / "server.log") as address:
+    with served(logdir, tmp_path_factory.mktemp("server") / "server.log") as address:
         yield address
 
 
@@ -166,7 +143,7 @@ def test_the_tab_appears_lists_the_runs_and_draws_a_figure(reader: Reader) -> No
 def test_where_there_is_one_run_only_it_is_shown_at_once_and_the_list_is_one_click_away(
     browser: Any, logdir: Path, tmp_path: Path
 ) -> None:
-    with tensorboard((logdir / SLOW).parent, tmp_path / "server.log") as server:
+    with served((logdir / SLOW).parent, tmp_path / "server.log") as server:
         page = Reader(browser, server).open()
         page.locator("main[data-shown$='|overview'][aria-busy='false']").get_by_text("checks passed").wait_for()
         page.get_by_role("link", name="GPU Profiler").click()

@@ -25,22 +25,18 @@ class Counted:
         self.made.append(files.folder.name)
 
 
-def test_a_report_is_made_once_and_the_least_used_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("most", "asked", "made"), [({"most_reports": 2}, "aabacab", "abcb"), ({"most_kept_bytes": 1}, "aaba", "aba")]
+)
+def test_a_report_is_made_once_and_the_least_used_is_dropped(
+    tmp_path: Path, most: dict[str, int], asked: str, made: str
+) -> None:
     counted = Counted()
-    reports = Reports(counted, most_reports=2)
-    files = {name: look(save_run(tmp_path / name), tmp_path) for name in "abc"}
-    for name in "aabacab":
+    reports = Reports(counted, **most)
+    files = {name: look(save_run(tmp_path / name), tmp_path) for name in set(asked)}
+    for name in asked:
         assert isinstance(reports.of(files[name], 60), Made)
-    assert counted.made == ["a", "b", "c", "b"]
-
-
-def test_the_kept_reports_are_bounded_in_bytes(tmp_path: Path) -> None:
-    counted = Counted()
-    reports = Reports(counted, most_kept_bytes=1)
-    files = {name: look(save_run(tmp_path / name), tmp_path) for name in "ab"}
-    for name in "aaba":
-        assert isinstance(reports.of(files[name], 60), Made)
-    assert counted.made == ["a", "b", "a"]
+    assert counted.made == list(made)
 
 
 def test_files_that_are_too_large_are_not_read_and_the_way_out_is_named(tmp_path: Path) -> None:

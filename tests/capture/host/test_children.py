@@ -95,16 +95,13 @@ def test_without_children_the_workers_use_nothing(world: World) -> None:
     assert world.sample(1)["workers"] == {"count": 0, "cpu_cpus": 0, "rss_bytes": 0}
 
 
-def test_a_child_that_is_new_counts_with_all_it_used_if_it_is_young(world: World) -> None:
+@pytest.mark.parametrize(("user_s", "age_s", "cpus"), [(0.5, 1, 0.25), (50.0, 100, 0.5)])
+def test_a_child_that_is_new_counts_with_all_it_used_if_it_is_young_and_else_with_its_mean(
+    world: World, user_s: float, age_s: float, cpus: float
+) -> None:
     world.sample(0)
-    world.have(11, user_s=0.5, started_s=NOW_S - 1)
-    assert world.sample(2)["workers"]["cpu_cpus"] == 0.25
-
-
-def test_a_child_that_is_seen_late_counts_with_its_mean(world: World) -> None:
-    world.sample(0)
-    world.have(11, user_s=50.0, started_s=NOW_S - 100)
-    assert world.sample(2)["workers"]["cpu_cpus"] == 0.5
+    world.have(11, user_s=user_s, started_s=NOW_S - age_s)
+    assert world.sample(2)["workers"]["cpu_cpus"] == cpus
 
 
 def test_a_worker_that_vanishes_between_search_and_reading_is_no_error(world: World) -> None:

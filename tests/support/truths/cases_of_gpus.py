@@ -40,6 +40,22 @@ def _twins(
     return faulty, healthy
 
 
+_QUIET: tuple[tuple[str, Callable[[Random, bool], Program], str, str], ...] = (
+    ("memory is nearly full", memory.nearly_full_memory, "oom-risk", "memory is not full"),
+    ("free memory lies in pieces", memory.memory_in_pieces, "fragmentation", "free memory is in one piece"),
+    ("a list keeps tensors of each step", memory.leaking_memory, "memory-leak", "each step frees its tensors"),
+    ("activations fill the memory", memory.large_activations, "activations-dominate", "small activations"),
+    ("gradients are in memory twice", ranks.copied_buckets, "bucket-view-off", "gradients are views of buckets"),
+    ("gloo between GPUs", ranks.backend_for_cpus, "wrong-backend", "NCCL between GPUs"),
+    ("products with an odd size", kernels.odd_sizes, "tc-misaligned", "products with a padded size"),
+    ("products in a wave and a bit", kernels.uneven_waves, "wave-quantisation", "products in whole waves"),
+    ("biases before norms", kernels.needless_biases, "conv-bias-before-bn", "no bias before norms"),
+    ("products far below the peak", kernels.slow_products, "mfu-low", "products near the peak"),
+    ("copies within the device", kernels.copies_in_memory, "copy-heavy", "one layout"),
+)
+"""Faults that leave the verdict as it is: name, program, the rule that names it, and what the training is without."""
+
+
 GPUS: tuple[Case, ...] = (
     *_twins(
         "kernels shorter than their launches",
@@ -139,12 +155,6 @@ GPUS: tuple[Case, ...] = (
         without="all segments are there",
     ),
     *_twins(
-        "memory is nearly full",
-        memory.nearly_full_memory,
-        "oom-risk",
-        without="memory is not full",
-    ),
-    *_twins(
         "memory is given back and taken again",
         memory.memory_given_back_in_steps,
         "empty-cache-in-loop",
@@ -159,24 +169,6 @@ GPUS: tuple[Case, ...] = (
         verdicts=("host-bound",),
         allowed=("gpu-gaps", "oom-risk", "activations-dominate"),
         without="allocations succeed at once",
-    ),
-    *_twins(
-        "free memory lies in pieces",
-        memory.memory_in_pieces,
-        "fragmentation",
-        without="free memory is in one piece",
-    ),
-    *_twins(
-        "a list keeps tensors of each step",
-        memory.leaking_memory,
-        "memory-leak",
-        without="each step frees its tensors",
-    ),
-    *_twins(
-        "activations fill the memory",
-        memory.large_activations,
-        "activations-dominate",
-        without="small activations",
     ),
     *_twins(
         "states of the optimizer fill the memory",
@@ -259,22 +251,10 @@ GPUS: tuple[Case, ...] = (
         without="no search for unused parameters",
     ),
     *_twins(
-        "gradients are in memory twice",
-        ranks.copied_buckets,
-        "bucket-view-off",
-        without="gradients are views of buckets",
-    ),
-    *_twins(
         "rank 0 keeps the outputs of all ranks",
         ranks.gathered_outputs,
         "rank-memory-imbalance",
         without="all ranks need the same memory",
-    ),
-    *_twins(
-        "gloo between GPUs",
-        ranks.backend_for_cpus,
-        "wrong-backend",
-        without="NCCL between GPUs",
     ),
     *_twins(
         "products in fp32",
@@ -303,23 +283,11 @@ GPUS: tuple[Case, ...] = (
         without="attention in one kernel",
     ),
     *_twins(
-        "products with an odd size",
-        kernels.odd_sizes,
-        "tc-misaligned",
-        without="products with a padded size",
-    ),
-    *_twins(
         "kernels of few blocks",
         kernels.few_blocks,
         "low-occupancy",
         verdicts=("latency-bound",),
         without="kernels of many blocks",
-    ),
-    *_twins(
-        "products in a wave and a bit",
-        kernels.uneven_waves,
-        "wave-quantisation",
-        without="products in whole waves",
     ),
     *_twins(
         "operators that only go through memory",
@@ -356,24 +324,6 @@ GPUS: tuple[Case, ...] = (
         without="long kernels use the GPU",
     ),
     *_twins(
-        "biases before norms",
-        kernels.needless_biases,
-        "conv-bias-before-bn",
-        without="no bias before norms",
-    ),
-    *_twins(
-        "products far below the peak",
-        kernels.slow_products,
-        "mfu-low",
-        without="products near the peak",
-    ),
-    *_twins(
-        "copies within the device",
-        kernels.copies_in_memory,
-        "copy-heavy",
-        without="one layout",
-    ),
-    *_twins(
         "launches take long",
         launches.slow_launches,
         "slow-launch-api",
@@ -389,6 +339,7 @@ GPUS: tuple[Case, ...] = (
         allowed=("sync-points",),
         without="one copy for all",
     ),
+    *(twin for name, program, rule, without in _QUIET for twin in _twins(name, program, rule, without=without)),
     Case(
         name="GPU: float16 with a gradient scaler",
         source=Simulated(program=launches.scaled_gradients),

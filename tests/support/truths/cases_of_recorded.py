@@ -106,25 +106,18 @@ _ALL: tuple[Case, ...] = (
         ranks=8,
     ),
     # FACTS of three ranks of DLRM, exposed communication and idle time in percent: 28 and 62, 29 and 62, 14 and 76.
-    _recorded(
-        "v100_dlrm_8rank_2",
-        "DLRM, rank 2",
-        _LAUNCHES,
-        ("exposed-comm",),
-        group="pair",
-        verdicts=("host-bound",),
-        allowed=_LAUNCHES,
-        ranks=8,
-    ),
-    _recorded(
-        "v100_dlrm_8rank_6",
-        "DLRM, rank 6",
-        _LAUNCHES,
-        ("exposed-comm",),
-        group="pair",
-        verdicts=("host-bound",),
-        allowed=_LAUNCHES,
-        ranks=8,
+    *(
+        _recorded(
+            f"v100_dlrm_8rank_{rank}",
+            f"DLRM, rank {rank}",
+            _LAUNCHES,
+            ("exposed-comm",),
+            group="pair",
+            verdicts=("host-bound",),
+            allowed=_LAUNCHES,
+            ranks=8,
+        )
+        for rank in (2, 6)
     ),
     _recorded(
         "v100_dlrm_8rank_7",

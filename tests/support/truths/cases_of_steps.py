@@ -35,19 +35,12 @@ STEPS: tuple[Case, ...] = (
         cure="step",
         of_peers=True,
     ),
-    Case(
-        name="training_step sleeps 6 ms",
-        source=fit("conv", sleep_in_forward(6), steps=200),
-        expected=BLOCKED,
-        verdicts=("host-bound", "mixed"),
-        cure="step",
-    ),
-    Case(
-        name="backward sleeps 8 ms",
-        source=fit("transformer", sleep_in_backward(8), steps=150),
-        expected=BLOCKED,
-        verdicts=("host-bound", "mixed"),
-        cure="step",
+    *(
+        Case(name=name, source=source, expected=BLOCKED, verdicts=("host-bound", "mixed"), cure="step")
+        for name, source in (
+            ("training_step sleeps 6 ms", fit("conv", sleep_in_forward(6), steps=200)),
+            ("backward sleeps 8 ms", fit("transformer", sleep_in_backward(8), steps=150)),
+        )
     ),
     Case(
         name="the optimizer sleeps 12 ms",
@@ -92,17 +85,12 @@ STEPS: tuple[Case, ...] = (
         expected=(("metric-compute-each-step",),),
         verdicts=("compute-bound",),
     ),
-    Case(
-        name="Adam visits 1,000 parameters one by one",
-        source=fit("mlp", many_parameters(1000), steps=60),
-        expected=(("optimizer-slow",),),
-        verdicts=("compute-bound",),
-    ),
-    Case(
-        name="Adam visits 24 large parameters one by one",
-        source=fit("mlp", many_parameters(24, 131_072), steps=60),
-        expected=(("optimizer-slow",),),
-        verdicts=("compute-bound",),
+    *(
+        Case(name=name, source=source, expected=(("optimizer-slow",),), verdicts=("compute-bound",))
+        for name, source in (
+            ("Adam visits 1,000 parameters one by one", fit("mlp", many_parameters(1000), steps=60)),
+            ("Adam visits 24 large parameters one by one", fit("mlp", many_parameters(24, 131_072), steps=60)),
+        )
     ),
     Case(
         name="clipping computes the norm 40 times",

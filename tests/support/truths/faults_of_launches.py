@@ -12,6 +12,7 @@ from truths.gpu_steps import (
     PINNED_BYTES_PER_S,
     POINTWISE,
     Step,
+    Work,
     busy,
     outlasting,
     pinned,
@@ -37,7 +38,12 @@ def small_kernels(random: Random, faulty: bool) -> Program:
 def item_in_step(random: Random, faulty: bool) -> Program:
     """The loss is read in each step, and then the host has something else to do before it launches again."""
     count, forward, backward = outlasting(random, 2560)  # 1 ms of work a layer
-    other_us = count * random.uniform(450.0, 550.0)
+    read = _reading(forward, count * random.uniform(450.0, 550.0), faulty)
+    return Program(step=Step(forward=read, backward=backward, update=update))
+
+
+def _reading(forward: Work, other_us: float, faulty: bool) -> Work:
+    """Forward, the value that is read, and what the host does then."""
 
     def read(run: GpuRun) -> None:
         forward(run)
@@ -46,7 +52,7 @@ def item_in_step(random: Random, faulty: bool) -> Program:
                 run.item()
         run.python(other_us)
 
-    return Program(step=Step(forward=read, backward=backward, update=update))
+    return read
 
 
 def pageable_batches(random: Random, faulty: bool) -> Program:
@@ -133,14 +139,7 @@ def value_read_after_a_hidden_fetch(random: Random, faulty: bool) -> Program:
     """A fetch beside a working device, and a value that is read: the idle time is not the fetch's."""
     count, forward, backward = outlasting(random, 3072)  # 1.7 ms of work a layer
     wait_us, other_us = count * random.uniform(250.0, 350.0), count * random.uniform(550.0, 700.0)
-
-    def read(run: GpuRun) -> None:
-        forward(run)
-        if faulty:
-            with run.line("net.py(31): training_step"):
-                run.item()
-        run.python(other_us)
-
+    read = _reading(forward, other_us, faulty)
     step = Step(forward=read, backward=backward, update=update, fetch=lambda run: run.python(wait_us))
     return Program(step=step)
 

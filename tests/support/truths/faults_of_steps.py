@@ -139,6 +139,22 @@ def functional_with_sleep(setup: Setup, ms: float) -> None:
     setup.model.cost = _cost(setup, ms)  # type: ignore[assignment]
 
 
+def _beside(setup: Setup, work: Callable[[], None], over: threading.Event, *, name: str | None = None) -> None:
+    """A thread of the program, which goes on until the event."""
+
+    @contextlib.contextmanager
+    def beside() -> Iterator[None]:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    setup.beside.append(beside)
+
+
 @fault
 def held_lock(setup: Setup, ms: float) -> None:
     """``training_step`` needs a lock that another thread holds half of the time."""
@@ -151,21 +167,11 @@ def held_lock(setup: Setup, ms: float) -> None:
                 time.sleep(ms / 1e3)
             time.sleep(1e-3)
 
-    @contextlib.contextmanager
-    def beside() -> Iterator[None]:
-        thread = threading.Thread(target=hold, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
     def need() -> None:
         with lock:
             pass
 
-    setup.beside.append(beside)
+    _beside(setup, hold, over)
     setup.model.in_forward.append(need)
 
 
@@ -180,17 +186,7 @@ def busy_thread(setup: Setup, *, rests: bool = False) -> None:
             for step in range(10_000):
                 number += step
 
-    @contextlib.contextmanager
-    def beside() -> Iterator[None]:
-        thread = threading.Thread(target=count, name="metrics", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
-    setup.beside.append(beside)
+    _beside(setup, count, over, name="metrics")
 
 
 @fault

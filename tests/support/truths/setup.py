@@ -12,7 +12,6 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from lightning.pytorch import Callback, seed_everything
 from quiet_trainer import trainer_in
-from torch import nn
 from torch.utils.data import DataLoader
 
 from truths.costs import Cost
@@ -95,9 +94,7 @@ def fault(plant: Callable[Concatenate[Setup, Arguments], None]) -> Callable[Argu
     return planned
 
 
-def set_up(
-    kind: Kind, *, steps: int, folder: str, seed: int, threads: int = 1, network: Callable[[], nn.Module] | None = None
-) -> Setup:
+def set_up(kind: Kind, *, steps: int, folder: str, seed: int, threads: int = 1) -> Setup:
     """A healthy fit.
 
     Args:
@@ -106,14 +103,13 @@ def set_up(
         folder: For files that the fit writes.
         seed: Of weights, samples and their order.
         threads: On which torch computes.
-        network: In the place of the usual one of this kind.
     """
     torch.set_num_threads(threads)
     seed_everything(seed, verbose=False)
     batch_size = BATCH_SIZES[kind]
     return Setup(
         kind=kind,
-        model=Classifier((network or NETWORKS[kind])()),
+        model=Classifier(NETWORKS[kind]()),
         items=Items(SHAPES[kind], steps * batch_size),
         batch_size=batch_size,
         steps=steps,
