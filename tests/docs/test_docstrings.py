@@ -29,9 +29,9 @@ def says_what_is_returned(node: ast.FunctionDef, docstring: str) -> bool:
 
 
 def missing_sections(body: list[ast.stmt], within: str = "") -> Iterator[str]:
-    """Public functions without ``Args:`` for two or more arguments, without ``Raises:`` for their own ``raise``, for
-    which a sentence is enough where there is one argument, or without a word on the None that they may return; and what has no docstring at all, as ruff lets it pass in the
-    folders of rules.
+    """Public functions without ``Args:`` for two or more arguments, without ``Raises:`` for their own ``raise`` (a
+    sentence is enough where there is one argument), or without a word on the None that they may return; and what has
+    no docstring at all, as ruff lets it pass in the folders of rules.
     """
     for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not is_rule(node):
