@@ -26,6 +26,7 @@ def training(
     reads: Mapping[str, float] | None = None,
     after_step_us: float = 0.0,
     rank_check: bool = False,
+    zeros: tuple[int, float] | None = None,
 ) -> None:
     """A fetch, a forward with some other work on the host, a backward and an optimizer; healthy by default.
 
@@ -46,6 +47,7 @@ def training(
         after_step_us: The host at the end of the step.
         rank_check: Before the fetch all ranks are asked whether to stop, as Lightning does it: a tensor of the host is
             broadcast, and read.
+        zeros: How many gradients are filled with zeros, and how long each takes.
     """
     reads = reads or {}
     if rank_check:
@@ -86,6 +88,13 @@ def training(
                 inputs = None if copied["types"] is None else ([SHAPE, SHAPE], list(copied["types"]))
                 trace.kernel(copied["us"], op="aten::copy_", name="direct_copy_kernel", inputs=inputs)
             read("training_step")
+        if zeros is not None:
+            with (
+                trace.phase("[LightningModule]Net.optimizer_zero_grad"),
+                trace.range("Optimizer.zero_grad#AdamW.zero_grad"),
+            ):
+                for _ in range(zeros[0]):
+                    trace.kernel(zeros[1], op="aten::zero_")
         with trace.phase(f"{STRATEGY}.backward"):
             launch(third)
         read("scaler")

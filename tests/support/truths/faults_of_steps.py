@@ -16,7 +16,7 @@ from torch.nn import functional
 from torchmetrics import Metric
 
 from truths.costs import Cost, burn
-from truths.models import Classifier
+from truths.models import Classifier, Perceptron
 from truths.setup import Setup, fault
 
 
@@ -64,6 +64,19 @@ class _Largest(Metric):
 
     def compute(self) -> Tensor:
         return self.total
+
+
+@fault
+def overridden_zero_grad(setup: Setup, width: int, *, zeros: bool) -> None:
+    """Wide layers, two samples a step, and a module that clears the gradients itself: to zeros, or as torch does."""
+    setup.model.network = Perceptron(width)
+    setup.batch_size = 2
+
+    class Clearing(type(setup.model)):  # type: ignore[misc]
+        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+            optimizer.zero_grad(set_to_none=not zeros)
+
+    setup.model.__class__ = Clearing
 
 
 @fault
