@@ -10,7 +10,7 @@ from lightning_gpuprof.analyze.budget import part
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal_columns import Journal
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Slot
-from lightning_gpuprof.model.phases import Part, Phase, SegmentKind
+from lightning_gpuprof.model.phases import Part, Phase, SegmentKind, logger_of
 from lightning_gpuprof.model.report import LedgerRow
 
 UNEXPLAINED: Part = "unexplained"
@@ -121,6 +121,8 @@ def _name(names: Mapping[str, str], slot: Slot) -> tuple[str, str]:
         return names[slot.callback], _annotated(slot.hook, slot)
     if slot.phase == "data_wait":
         return _annotated(FETCH, slot), ""
+    if logger_of(slot.action):
+        return slot.action, ""
     last = slot.hook or slot.action.rpartition(".")[2]
     return _annotated(_NAMES.get(slot.action) or _NAMES.get(last) or last or slot.action, slot), ""
 

@@ -32,7 +32,7 @@ from lightning_gpuprof.analyze.curves import curves
 from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.analyze.evenness import evenness
 from lightning_gpuprof.analyze.every_kernel import every_kernel
-from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
+from lightning_gpuprof.analyze.hook_share import hook_share, logger_writes, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
 from lightning_gpuprof.analyze.journal_columns import Ints, Journal, PhaseColumns
@@ -155,6 +155,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         evenness=evenness(journal, chosen, sampled),
         logging_without_delay=blocked.without_delay(sampled, "logging"),
         log_calls=hook_share(journal, chosen.steady, "self.log"),
+        logger_writes=logger_writes(journal, chosen.steady),
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
         interpreter_lock=interpreter_lock(sampled),
         transfer_hooks=transfer_hooks(journal, chosen.steady),

@@ -11,7 +11,9 @@ from __future__ import annotations
 import functools
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.capture.triggers import SIGNAL_NAME
 from lightning_gpuprof.errors import GpuProfError
-from lightning_gpuprof.model.phases import Phase, Stage
+from lightning_gpuprof.model.phases import WRITES_OF_LOGGERS, Phase, Stage
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -64,6 +66,7 @@ class _Edge(functools.partial[Any]):
 
     owner: object
     name: str
+    original: Callable[..., Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Asked of a loop whose own attributes are not set yet, the name gives the bound method of its class.
@@ -78,7 +81,7 @@ def _patch(
         return False
     before = vars(owner).get(name, _ABSENT)
     edge = _Edge(make(original))
-    edge.owner, edge.name = owner, name
+    edge.owner, edge.name, edge.original = owner, name, original
 
     def undo() -> None:
         if vars(owner).get(name) is not edge:
@@ -91,6 +94,11 @@ def _patch(
     register(undo)
     setattr(owner, name, edge)
     return True
+
+
+def untimed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method without what :class:`LoopEdges` put around it."""
+    return method.original if isinstance(method, _Edge) else method
 
 
 @dataclass(eq=False, repr=False)
@@ -146,6 +154,8 @@ class LoopEdges:
                 self._failed(MissingEdgeError(lacking))
                 return []
             missing.append(lacking)
+        if self.stage == "fit":
+            self._time_loggers()
         return missing
 
     def detach(self) -> None:
@@ -307,6 +317,32 @@ class LoopEdges:
             return timed
 
         return wrap
+
+    def _time_loggers(self) -> None:
+        """Each logger's time gets a name of its own within that of logging; it costs nothing where nothing is written.
+
+        What callbacks and hooks write by themselves stays their time.
+        """
+        clock, place = self.clock, self.tap.place
+        names: Counter[str] = Counter()
+
+        def wrap(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                around = clock.slots[clock.current_slot()]
+                if around.phase != "logging" or around.region != "main":
+                    return method(*args, **kwargs)
+                with place(name, "logging"):
+                    return method(*args, **kwargs)
+
+            return timed
+
+        for logger in {id(one): one for one in self.trainer.loggers}.values():
+            owner = type(logger).__name__
+            names[owner] += 1
+            owner += f" #{names[owner]}" if names[owner] > 1 else ""
+            for method in WRITES_OF_LOGGERS:
+                with suppress(Exception):  # a logger that takes no attributes is not timed
+                    _patch(logger, method, functools.partial(wrap, f"{owner}.{method}"), self._undo.append)
 
     def _wrap_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
         trainer = self.trainer

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from lightning_gpuprof.capture.fence import Fence, logger_part
-from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.lightning_loops import LoopEdges, untimed
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
@@ -88,7 +88,7 @@ class ScalarLog:
             return
         given = False
         with self.fence.around(logger_part(logger)):
-            logger.log_metrics(metrics=scalars.copy(), step=step)
+            untimed(logger.log_metrics)(metrics=scalars.copy(), step=step)  # it is our time, not the run's logging
             given = True
         if not given:
             self._failed.append(logger)

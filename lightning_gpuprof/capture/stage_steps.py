@@ -16,6 +16,7 @@ import torch
 from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.compilation import CompileSampler, Counters
+from lightning_gpuprof.capture.conditions.kept_gradients import KeptGradients
 from lightning_gpuprof.capture.conditions.kept_items import KeptItems
 from lightning_gpuprof.capture.conditions.last_step import checkpoint_bytes, logged_values
 from lightning_gpuprof.capture.conditions.loader_facts import datasets_of
@@ -117,6 +118,9 @@ class StageSteps:
         batch_before, global_step = -1, 0
         if fitting:
             batch_before, global_step = trainer.fit_loop.epoch_loop.total_batch_idx, trainer.global_step
+        with self._fence.around("conditions"):
+            if fitting and module.automatic_optimization:
+                self._watch_gradients(type(module).__name__)
         self.boundary = self._boundary_with_parts(module, batch_before + 1, samples_per_step)
         with self._fence.around("live line"):
             self._live = live_line_for(trainer, self.line, self._clock.slots, samples_per_step)
@@ -205,6 +209,14 @@ class StageSteps:
             self._journal.post(Conditions(values=found | self.measured.options.targets()))
             self.conditions_s = (time.perf_counter_ns() - begin_ns) / 1e9
         return samples_per_step
+
+    def _watch_gradients(self, module: str) -> None:
+        action = f"[LightningModule]{module}.optimizer_zero_grad"
+        KeptGradients(
+            lambda: self._trainer.optimizers,
+            lambda found: self._journal.post(Conditions(values=found)),
+            self._fence,
+        ).watch(partial(self.measured.tap.wrap_action, "main", action))
 
     def _boundary_with_parts(
         self, module: pl.LightningModule, first_batch: int, samples_per_step: int | None

@@ -62,7 +62,7 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "cpu.affinity": "`os.sched_getaffinity`: CPUs that the scheduler may use",
         "cpu.quota": "control group: CPUs; absent where there is no quota",
         "machine.numa_nodes": "`/sys/devices/system/node`: online nodes",
-        "machine.affinity_numa_nodes": "nodes with a CPU of the process's affinity",
+        "machine.affinity_numa_nodes": "nodes of the process's CPUs",
         "machine.container": "`docker`, `podman`, `kubernetes`, `apptainer`, `lxc`, … or `none`, by their marks",
     },
     ("hardware", "tested", False): {
@@ -244,11 +244,11 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "allocator.backend": "`torch.cuda.get_allocator_backend()`, once CUDA is in use",
     },
     ("flags", "label", False): {
-        "flags.anomaly_stack_us": "time in which anomaly detection records one stack, measured where it is on",
-        "flags.anomaly_stack_most_us": "the same with caches that other work has emptied",
+        "flags.anomaly_stack_us": "time that anomaly detection takes to record one stack",
+        "flags.anomaly_stack_most_us": "the same with empty caches",
         "flags.anomaly_nodes": "nodes of the first loss's graph, each of which records its stack",
-        "flags.anomaly_check_us": "time in which anomaly detection checks one gradient for NaN, measured on a CPU",
-        "flags.anomaly_check_most_us": "the same with caches that other work has emptied",
+        "flags.anomaly_check_us": "time to check one gradient for NaN on a CPU",
+        "flags.anomaly_check_most_us": "the same with empty caches",
         "flags.anomaly_checks": "gradients between the nodes of that graph, each of which is checked",
     },
     ("run", "label", False): {
@@ -321,6 +321,7 @@ HEADER: tuple[Fact, ...] = (
     Fact("kept.in", "run", "label", False, "list, dictionary or set of the program that gained most items"),
     Fact("kept.items", "run", "label", False, "how many it gained"),
     Fact("kept.kind", "run", "label", False, "what they are: `tensors with their graphs`, `tensors` or `items`"),
+    Fact("model.gradients_kept", "model", "tested", False, "gradients left by `zero_grad` in one step"),
     Fact("trainer.logged_values", "trainer", "tested", False, "how many values `training_step` logs"),
     Fact("trainer.synced_values", "trainer", "tested", False, "how many of them ranks exchange in every step"),
     Fact("checkpoint.bytes", "run", "label", False, "size of what was saved last, if its files are on this machine"),

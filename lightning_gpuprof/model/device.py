@@ -83,6 +83,8 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     """What does not change while a run goes on; None: the driver does not report it."""
 
     pci_bus_id: str | None = None
+    numa_node: int | None = None
+    """Of its PCI slot."""
     compute_capability: str | None = None
     driver_version: str | None = None
     cuda_driver_version: str | None = None

@@ -131,6 +131,18 @@ class HookShare(msgspec.Struct, frozen=True, kw_only=True):
     """``file:line function`` where the main thread was most often seen in it; empty if it was not."""
 
 
+class LoggerWrites(msgspec.Struct, frozen=True, kw_only=True):
+    """What one logger takes in steady steps to write values."""
+
+    name: str
+    """Its class, and what separates it from another of its class."""
+    share: Share
+    count: int
+    """Steps in which it wrote."""
+    each_ms: float
+    """Median over these."""
+
+
 class Recurring(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happens now and then: validation runs, checkpoints."""
 
@@ -214,6 +226,8 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """Logging without the time in which the thread was ready to run but had no CPU; None: little, or not measured."""
     log_calls: Share | None = None
     """``self.log`` in hooks, which ``log_every_n_steps`` makes no rarer; None: never called, or not measured."""
+    logger_writes: tuple[LoggerWrites, ...] = ()
+    """By logger, largest part of the total first; a part of the time of logging."""
     lr_scheduler: Share | None = None
     """Stepping the learning rate schedulers, a part of the optimizer's phase; None: they are not stepped in steps."""
     interpreter_lock: InterpreterLock | None = None

@@ -105,6 +105,16 @@ def words_of(part: str) -> str:
     return _WORDS.get(part, part)
 
 
+WRITES_OF_LOGGERS = ("log_metrics", "save")
+"""Methods of a logger that Lightning calls one after the other to write values."""
+
+
+def logger_of(action: str) -> str:
+    """The logger whose write an action is; empty if it is something else."""
+    owner, _, method = action.rpartition(".")
+    return owner if method in WRITES_OF_LOGGERS and not owner.startswith("[") else ""
+
+
 FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
 """What a fetch is called in a trace file. TensorBoard's profiler tab counts a range of this form as DataLoader time,
 but only if it is a ``cpu_op``: the one that torch itself emits is a ``user_annotation`` today, which the tab drops."""

@@ -40,3 +40,21 @@ def test_hooks_around_the_move_of_a_batch_are_separated_with_their_lines() -> No
         ("Net", "on_after_batch_transfer", "net.py:7 on_after_batch_transfer"),
     ]
     assert [one.share.median_ratio for one in found] == pytest.approx([0.25, 0.2])
+
+
+def test_each_logger_s_writes_are_separated_with_the_time_of_one() -> None:
+    of = journal(100)
+    actions = ("CSVLogger.log_metrics", "CSVLogger.save", "Remote.log_metrics", "self.log")
+    of.slots = [*of.slots, *(Slot(id=9 + n, action=name, phase="logging") for n, name in enumerate(actions))]
+    for index in range(100):
+        charge(of, 12, index, 1 * MS)
+        if index % 2:
+            charge(of, 9, index, 1 * MS)
+            charge(of, 10, index, 2 * MS)
+            charge(of, 11, index, 8 * MS)
+    metrics = build(of)
+    found = metrics.logger_writes
+    assert [(one.name, one.each_ms) for one in found] == [("Remote", 8.0), ("CSVLogger", 3.0)]
+    assert found[0].share.total_ratio / found[1].share.total_ratio == pytest.approx(8 / 3)
+    assert all(one.count < metrics.steps.steady_count for one in found)
+    assert {"CSVLogger.save", "Remote.log_metrics", "self.log"} <= {row.name for row in metrics.ledger}

@@ -7,11 +7,12 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.loggers import Logger
 from quiet_trainer import trainer_in
 
-from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.lightning_loops import LoopEdges, untimed
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.step_clock import StepClock
+from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 
 
 def short_trainer(folder: Path) -> pl.Trainer:
@@ -143,3 +144,61 @@ def test_without_the_edge_of_steps_nothing_is_measured_in_the_loops(tmp_path: Pa
     assert [str(failure) for failure in failures] == [
         "this version of Lightning has no fit_loop.epoch_loop.advance: steps cannot be measured"
     ]
+
+
+class Written(Logger):
+    """Takes its time in ``log_metrics``, on the clock that it is given."""
+
+    name = "written"
+    version = 0
+
+    def __init__(self, times: list[int]) -> None:
+        super().__init__()
+        self.times = times
+        self.steps: list[int] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.times[0] += 7
+        self.steps.append(step or 0)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing."""
+
+
+def test_each_logger_s_writes_within_logging_are_timed_and_no_others() -> None:
+    times = [0]
+    first, second = Written(times), Written(times)
+    trainer = trainer_in(None, logger=[first, second])
+    failures: list[Exception] = []
+    clock = StepClock(now=lambda: times[0], cpu_now=lambda: 0)
+    edges = attached(trainer, clock, failures)
+    logging, callback = (clock.slot(phase, phase) for phase in ("logging", "callbacks"))
+    clock.begin_training(-1, 0)
+    clock.begin_step()
+    for slot in (logging, callback):
+        with clock.context(slot):
+            first.log_metrics({"a": 1.0}, 1)
+            second.log_metrics(metrics={"a": 1.0}, step=2)
+            second.save()
+            untimed(first.log_metrics)({"a": 1.0}, 3)
+    clock.begin_step()
+    (step,) = (one for one in clock.closed if isinstance(one, ClosedStep))
+    charged = {slot.action: step.charged[slot.id] for slot in clock.slots if step.charged[slot.id]}
+    assert charged == {"logging": 7, "callbacks": 21, "Written.log_metrics": 7, "Written #2.log_metrics": 7}
+    assert (first.steps, second.steps) == ([1, 3, 1, 3], [2, 2])
+    edges.detach()
+    assert not {"log_metrics", "save"} & (vars(first).keys() | vars(second).keys())
+    assert failures == []
+
+
+def test_a_logger_that_takes_no_attributes_is_left_as_it_is() -> None:
+    class Closed(Written):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in ("log_metrics", "save"):
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    failures: list[Exception] = []
+    edges = attached(trainer_in(None, logger=[Closed([0])]), StepClock(), failures)
+    edges.detach()
+    assert failures == []

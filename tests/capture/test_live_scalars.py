@@ -1,13 +1,19 @@
 """Scalars for loggers: a dozen names with their units, or all of them."""
 
 from collections import deque
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lightning.pytorch.loggers import CSVLogger
+from quiet_trainer import trainer_in
 
 from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.live_scalars import STALE_NS, ScalarLog, sampled_scalars, step_scalars
-from lightning_gpuprof.capture.step_clock import ClosedStep
+from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
 from lightning_gpuprof.model.phases import PHASES
 
@@ -154,3 +160,28 @@ def test_a_logger_that_changes_what_it_is_given_changes_nothing_for_the_next() -
     stage.loggers = [Greedy(), stage]
     ScalarLog(stage, stage, stage, 10, 320, fence=Fence(lambda part, message: None)).log_if_due(10)
     assert "gpuprof/step_ms" in stage.logged[0][0]
+
+
+def test_what_we_log_ourselves_is_not_timed_as_logging_of_the_run(tmp_path: Path) -> None:
+    stage: Any = Stage()
+    timed: list[str] = []
+    logger = CSVLogger(tmp_path)
+    clock = StepClock()
+
+    def place(name: str, phase: str) -> Any:
+        timed.append(name)
+        return nullcontext()
+
+    tap: Any = SimpleNamespace(place=place)
+    trainer = trainer_in(tmp_path, logger=logger)
+    names = ("on_run", "on_start", "on_validation", "on_epoch_end", "on_exception", "on_failure")
+    listeners: Any = dict.fromkeys(names, lambda *_: None)
+    edges = LoopEdges(trainer, "fit", clock, tap, **listeners)
+    edges.attach()
+    with clock.context(clock.slot("logging", "logging")):  # where a step ends, and the next one has not begun
+        logger.log_metrics({"theirs": 1.0}, 1)
+        stage.loggers = [logger]
+        ScalarLog(stage, stage, stage, 10, 320, fence=Fence(lambda part, message: None)).log_if_due(10)
+    edges.detach()
+    assert timed == ["CSVLogger.log_metrics"]
+    assert "gpuprof/step_ms" in logger.experiment.metrics[-1]

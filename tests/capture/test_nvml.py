@@ -7,6 +7,7 @@ import pytest
 from fake_nvml import builder
 from fake_nvml.builder import FakeGpu, Scenario
 
+from lightning_gpuprof.capture.host.sources import Roots
 from lightning_gpuprof.capture.nvml.backend import (
     ERROR_COUNTERS,
     SLOW,
@@ -98,6 +99,28 @@ def test_each_gpu_has_one_sample_with_all_values_and_the_given_time() -> None:
         assert sample.values.keys() == ALL_NAMES
         assert sample.values["memory_free_bytes"] == ANSWERS["memory"][1]
     assert notices(readings) == []
+
+
+def test_the_numa_node_of_a_gpu_is_read_with_what_does_not_change(tmp_path: Path) -> None:
+    class AtABus(ScriptedBackend):
+        def facts(self, device: NvmlDevice) -> Mapping[str, Value]:
+            return {"pci_bus_id": f"00000000:0{device.index}:00.0"}
+
+    nodes = tmp_path / "devices/system/node"
+    address = tmp_path / "bus/pci/devices/0000:01:00.0"
+    for folder, name, text in (
+        (nodes, "online", "0-1"),
+        (nodes / "node1", "cpulist", "4-7"),
+        (address, "numa_node", "1"),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    backend = AtABus(2, always_answers)
+    sampler = NvmlSampler(None, BY_BUS, connect=lambda: backend, roots=Roots(sys=tmp_path))
+    sampler.open()
+    found = sampler.sample(1)[0]
+    assert isinstance(found, Conditions)
+    assert {name: value for name, value in found.values.items() if "numa" in name} == {"gpu1.numa_node": 1}
 
 
 def test_the_first_reading_says_which_gpus_they_are_and_says_it_once() -> None:

@@ -22,7 +22,7 @@ from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.input_pipeline import Padding
-from lightning_gpuprof.model.metrics import HookShare, Metrics
+from lightning_gpuprof.model.metrics import HookShare, LoggerWrites, Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.report import Device, LedgerRow, Wall
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
@@ -52,6 +52,7 @@ def example_run(**changes: Any) -> Metrics:
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
+    - ``writes_ms``: what each logger takes in a step, by name.
     - ``wall_s``: parts of the wall time that differ; None: not measured. ``val_wait_s``: fetches of validation.
     - ``ranks``: it has several, with these keywords of ``with_ranks``; ``rank_memory``: of ``with_rank_memory``.
     - ``collectives``: it has eight, and a trace window with collectives of these keywords of ``collective``; others are
@@ -155,6 +156,15 @@ def _calling(metrics: Metrics, ms: float | None) -> Metrics:
     return replace(metrics, run=run, windows=(msgspec.structs.replace(window, analysis=analysis),))
 
 
+def _writing(metrics: Metrics, writes_ms: Mapping[str, float]) -> Metrics:
+    assert metrics.period_ms is not None
+    found = [
+        LoggerWrites(name=name, share=share(ms, metrics.period_ms), count=metrics.steps.steady_count, each_ms=ms)
+        for name, ms in writes_ms.items()
+    ]
+    return replace(metrics, logger_writes=tuple(found))
+
+
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "wall_s": _with_wall,
     "val_wait_s": _with_val_wait,
@@ -175,6 +185,7 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
     "copied": lambda metrics, part: replace(metrics, windows=(copying_window(**part),)),
     "hooks": _hooked,
+    "writes_ms": _writing,
     "compiled": lambda metrics, part: replace(metrics, compile=_compiled(**part)),
     "growing": lambda metrics, part: replace(metrics, host=growing(**part)),
     "collecting": lambda metrics, part: replace(metrics, host=collecting(**part)),

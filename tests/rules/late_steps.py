@@ -28,6 +28,7 @@ def training(
     rank_check: bool = False,
     trials: int = 0,
     trial_us: float = 0.0,
+    zeros: tuple[int, float] | None = None,
 ) -> None:
     """A fetch, a forward with some other work on the host, a backward and an optimizer; healthy by default.
 
@@ -50,6 +51,7 @@ def training(
             broadcast, and read.
         trials: Convolutions for which cuDNN times eight algorithms, each of which takes ``trial_us``.
         trial_us: Likewise.
+        zeros: How many gradients are filled with zeros, and how long each takes.
     """
     reads = reads or {}
     if rank_check:
@@ -92,6 +94,13 @@ def training(
             for _ in range(trials):
                 trace.trial([trial_us] * 8)
             read("training_step")
+        if zeros is not None:
+            with (
+                trace.phase("[LightningModule]Net.optimizer_zero_grad"),
+                trace.range("Optimizer.zero_grad#AdamW.zero_grad"),
+            ):
+                for _ in range(zeros[0]):
+                    trace.kernel(zeros[1], op="aten::zero_")
         with trace.phase(f"{STRATEGY}.backward"):
             launch(third)
         read("scaler")

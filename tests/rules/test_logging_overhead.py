@@ -1,7 +1,11 @@
+import math
+
 import pytest
 from findings_builder import fired
 from metrics_builder import build, outliers, replace
+from metrics_builder import share as share_of
 
+from lightning_gpuprof.model.metrics import LoggerWrites
 from lightning_gpuprof.rules.loop.logging_overhead import LoggingOverhead
 
 RULE = LoggingOverhead()
@@ -70,3 +74,17 @@ def test_where_other_programs_use_the_cpus_only_what_is_logging_s_own_is_certain
     slow = replace(metrics.shares["logging"], median_ratio=0.2, lower_ratio=0.2, median_ms=28.5, total_ratio=0.2)
     finding = fired(RULE, replace(metrics, logging_without_delay=slow))
     assert finding.summary == "Logging takes 38.4 ms of each 143 ms step (27 %)."  # as the bar of the step has it
+
+
+def test_the_slowest_logger_is_named_from_half_of_the_time_of_logging_on() -> None:
+    metrics = build(times_ms={"logging": 12.0}, run={"trainer.loggers": "CSVLogger, Remote"})
+    assert metrics.period_ms is not None
+
+    def writes(ms: float) -> LoggerWrites:
+        assert metrics.period_ms is not None
+        return LoggerWrites(name="Remote", share=share_of(ms, metrics.period_ms), count=380, each_ms=ms)
+
+    for ms, subject in ((5.0, "CSVLogger, Remote"), (7.0, "Remote"), (math.nan, "CSVLogger, Remote")):
+        finding = fired(RULE, replace(metrics, logger_writes=(writes(ms),)))
+        assert finding.subject == subject
+        assert ("per write" in finding.summary) is (subject == "Remote")

@@ -156,6 +156,25 @@ def numa_nodes(roots: Roots) -> dict[int, set[int]]:
     return {node: _ids(f"{folder}/node{node}/cpulist") for node in _ids(f"{folder}/online")}
 
 
+def pci_numa_node(roots: Roots, bus_id: str) -> int | None:
+    """The NUMA node that a PCI device is at, by its address as NVML writes it: ``00000000:1A:00.0``.
+
+    Args:
+        roots: Where the kernel's files are mounted.
+        bus_id: Domain, bus, device and function.
+
+    Returns:
+        None where the kernel does not know (it writes -1, as on many virtual machines), or for a node without CPUs.
+    """
+    domain, _, rest = bus_id.partition(":")
+    path = f"{roots.sys}/bus/pci/devices/{domain[-4:].lower()}:{rest.lower()}/numa_node"
+    text = proc_file.read_if_there(path) if rest else None
+    if text is None or not text.strip().isdigit():
+        return None
+    node = int(text)
+    return node if numa_nodes(roots).get(node) else None
+
+
 def _ids(path: str) -> set[int]:
     """Numbers of a kernel's list: ``0-3,8``."""
     found: set[int] = set()

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
+from lightning_gpuprof.capture.host.sources import Roots, pci_numa_node
 from lightning_gpuprof.capture.nvml.backend import (
     ERROR_COUNTERS,
     LABELS,
@@ -87,6 +88,8 @@ class NvmlSampler:
     connect: Callable[[], NvmlBackend] = PynvmlBackend
     now: Callable[[], int] = time.perf_counter_ns
     """The run's clock in ns, for what is read at the end."""
+    roots: Roots = field(default_factory=Roots)
+    """Where the kernel's files are mounted: they say which NUMA node a GPU is at."""
 
     name = "nvml"
 
@@ -170,9 +173,11 @@ class NvmlSampler:
         assert self._backend is not None
         facts: dict[str, Value] = {"name": gpu.device.name, "uuid": gpu.device.uuid}
         try:
-            return facts | dict(self._backend.facts(gpu.device))
+            facts |= self._backend.facts(gpu.device)
         except GpuLostError:
             return facts  # the first sample says so
+        node = pci_numa_node(self.roots, str(facts.get("pci_bus_id") or ""))
+        return facts if node is None else {**facts, "numa_node": node}
 
     def _due(self) -> frozenset[Query]:
         """What to ask in this sample. The first one asks all, so that one notice can say what there is not.

@@ -9,13 +9,17 @@ slow.
 The phase `logging` as a share of the steady, untraced steps: the lower bound of its median, or, where values are
 written every few steps, its part of the total without outliers. Where other programs use the CPUs, so that the main
 thread waits for one in 5 % of the step or more, that wait does not count. 1 ms, which a few values cost in any run, is
-taken off first. Calls of `self.log` are timed apart: `log_every_n_steps` makes only the rest rarer. On a GPU only the
-time counts in which it idles, which a trace window shows; without one it is information only.
+taken off first. On a GPU only the time counts in which it idles, which a trace window shows; without one it is
+information only.
+
+Calls of `self.log` are timed apart, as `log_every_n_steps` makes only the rest rarer. So are `log_metrics` and `save`
+of each logger: one that takes half of the time of logging is named, with the median time of a write.
 
 ## When it is wrong
 - Values that your code computes only to log them count where they are computed, for example as `forward`.
 - On a GPU, reducing a logged tensor may wait for the device, and that wait then moves elsewhere.
 - A logger that stalls in rare steps: see `step-outliers`.
+- What a callback or your own code writes to a logger counts for the hook that does it.
 
 ## What to do
 Where writing is slow, write less often: `Trainer(log_every_n_steps=...)`. Where the calls are, call `self.log` only
@@ -27,7 +31,19 @@ import math
 
 from msgspec.structs import replace
 
-from lightning_gpuprof.rules.base import Change, Cost, Finding, Metrics, Share, claims, millis, threshold
+from lightning_gpuprof.model.metrics import LoggerWrites
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.rules.base import (
+    Change,
+    Cost,
+    Finding,
+    Metrics,
+    Share,
+    claims,
+    millis,
+    threshold,
+)
 from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every, why_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule, idle_evidence
@@ -50,6 +66,7 @@ class LoggingOverhead(PhaseRule):
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
     fixed_ms: float = threshold(1.0, source="heuristic: one or two logged values cost 0.2 to 0.6 ms on a slow machine")
     wanted_ratio: float = threshold(0.01, source="heuristic: what logging may cost")
+    named_ratio: float = threshold(0.5, source="heuristic: a logger that takes half of the time of logging is named")
 
     examples = (
         fires(
@@ -67,6 +84,23 @@ class LoggingOverhead(PhaseRule):
             saves_ms=9.8,
             times_ms={"logging": 12.0},
             run={"trainer.log_every_n_steps": 1},
+            metrics=_CALLS,
+        ),
+        fires(
+            "one of two loggers takes 11 of 12 ms",
+            "warning",
+            "RemoteLogger takes 11.0 ms per write, CSVLogger 0.500 ms. ... Log less often",
+            times_ms={"logging": 12.0},
+            run={"trainer.log_every_n_steps": 1},
+            writes_ms={"RemoteLogger": 11.0, "CSVLogger": 0.5},
+        ),
+        fires(
+            "self.log takes most of it",
+            "warning",
+            "Call self.log every 50 steps",
+            lacks="CSVLogger",
+            times_ms={"logging": 12.0},
+            writes_ms={"CSVLogger": 0.5},
             metrics=_CALLS,
         ),
         fires("every step updates values", "warning", "Call self.log every 50 steps", times_ms={"logging": 12.0}),
@@ -115,10 +149,11 @@ class LoggingOverhead(PhaseRule):
             advice = f"Call self.log every {then} steps: {' '.join(map(str.strip, change.add))}. {lost} {_CALLS_COST}"
             left = f"{millis(found.ms * (1.0 - part))} of logging per step"
             leaves = f"{left}, and whatever computes the values in each step"
+        slow = self._slow_logger(metrics, found)
         return self.finding(
             severity=found.severity_beyond(self.fixed_ms),
-            subject=str(metrics.condition("trainer.loggers") or "logging"),
-            summary=f"Logging takes {found}.",
+            subject=slow.name if slow is not None else str(metrics.condition("trainer.loggers") or "logging"),
+            summary=f"Logging takes {found}.{'' if slow is None else _writes_words(metrics, slow)}",
             advice=advice,
             change=change,
             evidence=(
@@ -127,9 +162,23 @@ class LoggingOverhead(PhaseRule):
                 self.fact("step time", found.step_ms, "ms"),
                 idle_evidence(metrics, "logging"),
                 self.fact("log_every_n_steps", every),
+                None if slow is None else self.fact(f"one write of {slow.name}", slow.each_ms, "ms"),
             ),
             gain=found.part(part).gain,
             leaves=leaves,
             confidence=0.9 if metrics.is_cpu_only else 0.7,
             explains=claims.LOGGING,
         )
+
+    def _slow_logger(self, metrics: Metrics, found: Cost) -> LoggerWrites | None:
+        """The logger that takes most of the time of logging; None: none does."""
+        slowest = max(metrics.logger_writes, key=lambda one: one.share.total_ratio, default=None)
+        if slowest is None or not usable(slowest.share) or not possible(slowest.each_ms):
+            return None
+        return slowest if slowest.share.total_ratio >= self.named_ratio * found.ratio else None
+
+
+def _writes_words(metrics: Metrics, slow: LoggerWrites) -> str:
+    others = [one for one in metrics.logger_writes if one is not slow and possible(one.each_ms)]
+    beside = [f"{slow.name} takes {millis(slow.each_ms)} per write", *(f"{o.name} {millis(o.each_ms)}" for o in others)]
+    return f" {', '.join(beside)}."

@@ -6,7 +6,7 @@ from fake_machine import OWN, FakeMachine
 from lightning_gpuprof.capture.host.proc_file import CostLimiter
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
 from lightning_gpuprof.capture.host.sampler import thread_settings
-from lightning_gpuprof.capture.host.sources import examine
+from lightning_gpuprof.capture.host.sources import examine, pci_numa_node
 
 
 def test_a_whole_machine_lacks_nothing(machine: FakeMachine) -> None:
@@ -130,3 +130,20 @@ def test_what_costs_nothing_keeps_its_least_interval() -> None:
 def test_facts_hold_plain_values(tmp_path: Path) -> None:
     found = examine(FakeMachine(tmp_path).roots, {})
     assert all(isinstance(value, (str, int, float)) for value in found.facts().values())
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [("1\n", 1), ("-1\n", None), ("2\n", None), ("", None)],
+    ids=["known", "unknown", "no CPUs", "empty"],
+)
+def test_the_node_of_a_gpu_is_known_if_the_kernel_says_it_and_the_node_has_cpus(
+    machine: FakeMachine, text: str, node: int | None
+) -> None:
+    machine.put("sys/devices/system/node/online", "0-2")
+    machine.put("sys/devices/system/node/node1/cpulist", "8-15")
+    machine.put("sys/devices/system/node/node2/cpulist", "\n")
+    machine.put("sys/bus/pci/devices/0000:1a:00.0/numa_node", text)
+    assert pci_numa_node(machine.roots, "00000000:1A:00.0") == node
+    assert pci_numa_node(machine.roots, "00000000:1B:00.0") is None
+    assert pci_numa_node(machine.roots, "") is None

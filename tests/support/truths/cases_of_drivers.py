@@ -23,15 +23,18 @@ def _driven(
     verdicts: tuple[VerdictKind, ...] = (),
     allowed: tuple[str, ...] = (),
     fail_after: int = -1,
+    numa: tuple[int, int] | None = None,
+    also: str = "",
+    must_judge: tuple[str, ...] = (),
 ) -> Case:
     return Case(
         name=f"driver: {what}",
-        source=Driven(gpu=of, fail_after=fail_after),
+        source=Driven(gpu=of, fail_after=fail_after, numa=numa),
         group=group,
-        expected=(expected,) if expected else (),
+        expected=tuple(rules for rules in (expected, (also,) if also else ()) if rules),
         verdicts=verdicts,
         allowed=allowed,
-        must_judge=_OF_A_GPU if group != "fault" and fail_after < 0 else (),
+        must_judge=must_judge or (_OF_A_GPU if group not in ("fault", "pair") and fail_after < 0 else ()),
     )
 
 
@@ -85,6 +88,27 @@ DRIVERS: tuple[Case, ...] = (
         "a slice of a GPU",
         gpu(mig=(FakeGpu(uuid="MIG-7777", name="NVIDIA Fake 100 MIG 1g", fails={"utilization": NOT_SUPPORTED}),)),
         "mig-slice",
+    ),
+    _driven(
+        "a GPU that works half of the time, at the other NUMA node",
+        gpu(utilization_percent=40),
+        "gpu-util-low",
+        group="pair",
+        also="numa-mismatch",
+        numa=(0, 1),
+    ),
+    _driven(
+        "a GPU that works half of the time, at the same NUMA node",
+        gpu(utilization_percent=40),
+        "gpu-util-low",
+        numa=(1, 1),
+    ),
+    _driven(
+        "a busy GPU at the other NUMA node",
+        gpu(utilization_percent=97),
+        group="decoy",
+        numa=(0, 1),
+        must_judge=("numa-mismatch",),
     ),
     _driven("a busy Hopper", gpu(links=4), group="healthy"),
     _driven("a busy GPU without counters", gpu(gpm=False), group="healthy"),

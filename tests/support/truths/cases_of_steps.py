@@ -16,6 +16,7 @@ from truths.faults_of_steps import (
     leak,
     many_parameters,
     metric_in_forward,
+    overridden_zero_grad,
     reads_a_pipe,
     sleep_in_backward,
     sleep_in_forward,
@@ -27,6 +28,12 @@ from truths.fits import fit
 BLOCKED = (("blocked-in-step",),)
 
 STEPS: tuple[Case, ...] = (
+    Case(
+        name="a gradient of 16 MB is filled with zeros in each step",
+        source=fit("mlp", overridden_zero_grad(2048, zeros=True), steps=120),
+        expected=(("zero-grad-memset",),),
+        verdicts=("compute-bound",),
+    ),
     Case(
         name="functional operators and 10 ms sleep in training_step",
         source=fit("mlp", functional_with_sleep(10), steps=150),

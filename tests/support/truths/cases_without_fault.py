@@ -29,6 +29,7 @@ from truths.faults_of_steps import (
     compiled,
     metric_in_forward,
     other_processes,
+    overridden_zero_grad,
     sleep_in_forward,
     slow_start,
 )
@@ -157,6 +158,10 @@ DECOYS: tuple[Case, ...] = (
             (
                 "one slow batch in a hundred, hidden by workers",
                 fit("recurrent", rare_slow_items(30, every_batches=100), workers(2), lengths(160), steps=110),
+            ),
+            (
+                "zero_grad is overridden and sets large gradients to None",
+                fit("mlp", overridden_zero_grad(2048, zeros=False), steps=120),
             ),
             ("a short summary after each of two epochs", fit("transformer", slow_epoch_end(20, epochs=2))),
         )

@@ -7,12 +7,17 @@ is told in one place, where the profiler asks the trainer for it, so that rules 
 import ctypes
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from fake_nvml.builder import FakeGpu, Scenario, build
 
 from lightning_gpuprof import NvmlConfig
+from lightning_gpuprof.capture import stage_steps
+from lightning_gpuprof.capture.conditions import machine_facts
 from lightning_gpuprof.capture.conditions.collect import READERS
+from lightning_gpuprof.capture.host.sources import Roots
+from lightning_gpuprof.capture.nvml.sampler import NvmlSampler
 from truths.faults_of_steps import sleep_in_forward
 from truths.fits import Fit
 
@@ -31,11 +36,13 @@ class Driven:
     Attributes:
         gpu: What the driver answers.
         fail_after: Samples after which each reading fails, as if the GPU had fallen off the bus; -1: none.
+        numa: The NUMA node of the process's CPUs, of two, and that of the GPU's slot; None: the machine's own.
         fit: What runs meanwhile.
     """
 
     gpu: FakeGpu
     fail_after: int = -1
+    numa: tuple[int, int] | None = None
     fit: Fit = FIT
 
     def __call__(self, folder: Path, seed: int) -> Path:
@@ -44,7 +51,25 @@ class Driven:
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
         os.environ |= {"CUDA_VISIBLE_DEVICES": "0" if self.gpu.mig else _UUID, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         READERS["device.type"] = lambda subject: "cuda"
+        if self.numa is not None:
+            _two_nodes(folder / "sys", *self.numa)
         return replace(self.fit, nvml=NvmlConfig(interval_s=_INTERVAL_S))(folder, seed)
+
+
+def _two_nodes(root: Path, own: int, of_gpu: int) -> None:
+    """Have the kernel's files say that all CPUs are at one of two nodes, and the GPU's slot at one."""
+    nodes = root / "devices/system/node"
+    cpus = {own: f"0-{(os.cpu_count() or 1) - 1}", 1 - own: "1000-1001"}
+    files = {nodes / "online": "0-1", root / "bus/pci/devices/0000:01:00.0/numa_node": str(of_gpu)}
+    files |= {nodes / f"node{node}/cpulist": text for node, text in cpus.items()}
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    roots = Roots(sys=root)
+    stage_steps.NvmlSampler = partial(NvmlSampler, roots=roots)  # type: ignore[misc, assignment]
+    for name in ("machine.numa_nodes", "machine.affinity_numa_nodes"):
+        read = machine_facts.FACTS[name]
+        READERS[name] = lambda subject, read=read: read(replace(subject, around=replace(subject.around, sys=root)))
 
 
 def gpu(**differences: object) -> FakeGpu:

@@ -97,6 +97,19 @@ class _Largest(Metric):
 
 
 @fault
+def overridden_zero_grad(setup: Setup, width: int, *, zeros: bool) -> None:
+    """Wide layers, two samples a step, and a module that clears the gradients itself: to zeros, or as torch does."""
+    setup.model.network = Perceptron(width)
+    setup.batch_size = 2
+
+    class Clearing(type(setup.model)):  # type: ignore[misc]
+        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+            optimizer.zero_grad(set_to_none=not zeros)
+
+    setup.model.__class__ = Clearing
+
+
+@fault
 def sleep_in_backward(setup: Setup, ms: float) -> None:
     """A hook of the gradient sleeps."""
     setup.model.in_backward.append(_cost(setup, ms).take)
