@@ -64,7 +64,9 @@ def everything_is_wrong() -> Metrics:
 
 
 def test_a_healthy_run_on_a_healthy_gpu_has_no_finding_of_them() -> None:
-    healthy = replace(on(gpu(errors=errors())), memory=memory(growth=(grows(0.0, p_value=0.9),)))
+    healthy = replace(
+        on(gpu(errors=errors()), run={"machine.numa_nodes": 1}), memory=memory(growth=(grows(0.0, p_value=0.9),))
+    )
     diagnosis = diagnose(replace(healthy, windows=(copying_window(h2d_ms=1.2),)), RULES)
     assert (diagnosis.findings, diagnosis.not_evaluated) == ((), ())
 
