@@ -4,12 +4,14 @@ A range is an action, not an exclusive share of time: Lightning runs forward and
 that ``optimizer`` encloses them there. Manual optimization has no action around its backward pass and thus no range.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import torch
 
@@ -25,23 +27,8 @@ START_STOP = "timed "
 """What the tap puts before the name of an action that is started and stopped beside the user's own profiler."""
 
 
-class RangeBackend(Protocol):
-    """Nested ranges of the calling thread."""
-
-    def push(self, name: str, color: int | None = None) -> None:
-        """Begin a range inside the one that is open.
-
-        Args:
-            name: What is shown.
-            color: As the package ``nvtx`` takes it; None for none.
-        """
-
-    def pop(self) -> object:
-        """End the innermost range."""
-
-
 class TorchNvtx:
-    """NVTX through torch; a build without CUDA raises ``RuntimeError`` at the first range.
+    """Nested ranges of the calling thread, by torch; a build without CUDA raises ``RuntimeError`` at the first one.
 
     torch's ranges have no colour: those with one are made by the package ``nvtx``, in the domain of torch's ranges, so
     that they nest and end alike.
@@ -132,7 +119,7 @@ class NvtxRange:
         color: As the package ``nvtx`` takes it; None for none.
     """
 
-    def __init__(self, context: Context, name: str, backend: RangeBackend, color: int | None = None) -> None:
+    def __init__(self, context: Context, name: str, backend: NvtxRanges, color: int | None = None) -> None:
         self._context = context
         self._name = name
         self._color = color
@@ -154,7 +141,7 @@ class NvtxRange:
 class NvtxRanges:
     """Ranges around steps and their actions. No method raises; all belong to the main thread."""
 
-    backend: RangeBackend
+    backend: TorchNvtx
     _: KW_ONLY
     manual: bool
     """Manual optimization is in use."""

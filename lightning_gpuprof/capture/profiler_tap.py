@@ -4,35 +4,24 @@ Nothing in Lightning caches the profiler, so that one assignment in ``setup()`` 
 not timed it answers with one shared empty context, which is cheaper than Lightning's own empty profiler.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.actions import ANNOTATED, classify
 from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.phases import Phase, Region
 
+if TYPE_CHECKING:
+    from lightning.pytorch.profilers import Profiler
+
 MAX_ANNOTATED = 400
 """Regions with a slot, by name, place and mode. A row of the journal has a place for each: names that are made up as
 the run goes, or a recursion, must not fill the memory."""
 OTHER_REGIONS = "other regions"
-
-
-class InnerProfiler(Protocol):
-    """What is needed of the profiler that the user configured."""
-
-    def profile(self, action_name: str) -> Context:
-        """A context around an action."""
-
-    def start(self, action_name: str) -> None:
-        """Begin an action."""
-
-    def stop(self, action_name: str) -> None:
-        """End an action."""
-
-    def describe(self) -> None:
-        """Report at the end of a stage."""
 
 
 class _ContextTable(dict[str, Context]):
@@ -56,7 +45,7 @@ class _ContextTable(dict[str, Context]):
 class _Forwarded:
     """Runs the user's own profiling of an action inside ours; may be nested in itself."""
 
-    def __init__(self, inner: InnerProfiler, action: str, context: Context) -> None:
+    def __init__(self, inner: Profiler, action: str, context: Context) -> None:
         self._inner = inner
         self._action = action
         self._context = context
@@ -114,7 +103,7 @@ class _ExceptionHookEnd:
             self._on_failure(failure)
 
 
-def _same(inner: InnerProfiler) -> InnerProfiler:
+def _same(inner: Profiler) -> Profiler:
     return inner
 
 
@@ -136,7 +125,7 @@ class ProfilerTap:
 
     def __init__(
         self,
-        inner: InnerProfiler,
+        inner: Profiler,
         clock: StepClock,
         *,
         forward: bool,

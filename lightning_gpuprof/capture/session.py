@@ -76,7 +76,7 @@ class Session:
         version: str,
         on_end: Callable[[BaseException | None], None],
         events: Callable[[Any], DeviceEvents | None] = backend_for,
-        ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
+        ranges: Callable[[], nvtx_ranges.TorchNvtx] = nvtx_ranges.TorchNvtx,
         allocator: Callable[[Any], Allocator | None] = allocator_for,
         line: Line | None = None,
         on_written: Callable[[Path], None] | None = None,
@@ -175,7 +175,7 @@ class Session:
         )
 
     def _nvtx_ranges(
-        self, manual: bool, overridden: frozenset[str], ranges: Callable[[], nvtx_ranges.RangeBackend]
+        self, manual: bool, overridden: frozenset[str], ranges: Callable[[], nvtx_ranges.TorchNvtx]
     ) -> nvtx_ranges.NvtxRanges | None:
         if not nvtx_ranges.is_enabled(self._options.nvtx, os.environ):
             return None

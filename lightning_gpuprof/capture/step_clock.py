@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -68,12 +68,9 @@ class ClosedSegment(NamedTuple):
     charged: list[int]
 
 
-class BoundaryListener(Protocol):
-    """Called on the main thread at a step's start, once ``global_step`` has reached the step it asked for."""
-
-    def __call__(self, batch: int, global_step: int, now_ns: int, /) -> int:
-        """Return the ``global_step`` from which on to be called again."""
-
+BoundaryListener = Callable[[int, int, int], int]
+"""Called on the main thread at a step's start, once ``global_step`` has reached the step it asked for: with the batch,
+``global_step`` and the time in ns. Returns the ``global_step`` from which on to be called again."""
 
 NEVER = 1 << 62
 

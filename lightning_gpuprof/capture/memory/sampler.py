@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import torch
+
 from lightning_gpuprof.capture.memory import held
 from lightning_gpuprof.capture.memory.backend import sample_values
 from lightning_gpuprof.capture.memory.edges import EdgeReading, MemoryEdges
@@ -39,7 +41,7 @@ class MemorySampler:
     """Of the allocator, as samples name it."""
     total_bytes: int | None
     """Of that device."""
-    module: held.Owner
+    module: torch.nn.Module
     optimizers: Callable[[], Sequence[Any]]
     """Gives its optimizers."""
     is_ready: Callable[[], bool]
