@@ -79,15 +79,11 @@ def is_enabled(option: bool | None, environ: Mapping[str, str]) -> bool:
     return active_tool(environ) is not None if option is None else option
 
 
-def range_name(action: str, region: Region, *, manual: bool, overridden: frozenset[str]) -> str | None:
-    """Name of the range around an action.
-
-    The phases of a validation lie inside a range of their own. Arguments as for
-    :func:`~lightning_gpuprof.capture.actions.classify`.
+def range_name(action: str, *, manual: bool, overridden: frozenset[str]) -> str | None:
+    """Name of the range around an action; the phases of a validation lie inside a range of their own.
 
     Args:
         action: As Lightning names it.
-        region: Loop in which it is.
         manual: Whether optimization is manual.
         overridden: Hooks in which something happens.
 
@@ -101,7 +97,7 @@ def range_name(action: str, region: Region, *, manual: bool, overridden: frozens
         return action.removeprefix(ANNOTATED)
     if action in _PLACES:
         return _PLACES[action]
-    how = classify(action, region, manual=manual, overridden=overridden)
+    how = classify(action, manual=manual, overridden=overridden)
     if how.phase is None:
         return None
     if how.callback:
@@ -159,11 +155,10 @@ class NvtxRanges:
         self._in_step = False
         self._steps = 0
 
-    def wrap(self, region: Region, action: str, context: Context) -> Context:
-        """The context to use for an action of a region.
+    def wrap(self, action: str, context: Context) -> Context:
+        """The context to use for an action.
 
         Args:
-            region: Loop in which it is.
             action: As Lightning names it.
             context: The context that times it.
 
@@ -173,7 +168,7 @@ class NvtxRanges:
         """
         if self._off or isinstance(context, NvtxRange):
             return context
-        name = range_name(action.removeprefix(START_STOP), region, manual=self.manual, overridden=self.overridden)
+        name = range_name(action.removeprefix(START_STOP), manual=self.manual, overridden=self.overridden)
         if name is None:
             return context
         color = self.colors.get(name) if action.startswith(ANNOTATED) else None
@@ -185,7 +180,7 @@ class NvtxRanges:
         # Actions become known as they happen; looking for new ones in each step would cost more than the ranges.
         if self._steps & (self._steps - 1) == 0:
             for region in get_args(Region):
-                self.wrap_actions(region, functools.partial(self.wrap, region))
+                self.wrap_actions(region, self.wrap)
         self._steps += 1
         self.push(f"step {batch}")
         self._in_step = True

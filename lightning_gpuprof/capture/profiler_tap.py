@@ -354,7 +354,7 @@ class ProfilerTap:
         return found
 
     def _make_timed(self, action: str, region: Region, cpu: bool) -> Context:
-        how = classify(action, region, manual=self._manual, overridden=self._overridden)
+        how = classify(action, manual=self._manual, overridden=self._overridden)
         clock = self._clock
         then = -1 if how.then is None else self._slot_after(how.then, region)
         if action.startswith("[Callback]") and self._does_nothing(how.callback, how.hook):
