@@ -205,7 +205,7 @@ class Session:
             self.tap,
             on_run=self._windows.install_signal_handler,
             on_start=partial(self._begin_evaluation, module),
-            on_validation=self._windows.validation_begins,
+            on_validation=partial(self._windows.interrupt, "validation began"),
             on_epoch_end=self._epoch_ended,
             on_exception=on_exception,
             on_failure=self._steps_failed,
@@ -324,7 +324,7 @@ class Session:
 
     def _epoch_ended(self) -> None:
         self._steps.boundary.end_step()
-        self._windows.epoch_ended()
+        self._windows.interrupt("the epoch ended")
         if self.stage != "fit":  # there is only one
             with self.fence.around("end of the steps"):
                 self.steps_end()
