@@ -9,7 +9,7 @@ import torch
 from lightning_gpuprof.capture.memory import held
 from lightning_gpuprof.capture.memory.backend import sample_values
 from lightning_gpuprof.capture.memory.edges import EdgeReading, MemoryEdges
-from lightning_gpuprof.capture.recorder import Reading
+from lightning_gpuprof.capture.recorder import Reading, Sampler
 from lightning_gpuprof.model.journal import Conditions, Sample
 from lightning_gpuprof.model.memory import HOLDERS
 
@@ -31,7 +31,7 @@ _ANY_THREAD = tuple(holder for holder in HOLDERS if holder != "gradients")
 
 
 @dataclass(eq=False, repr=False)
-class MemorySampler:
+class MemorySampler(Sampler):
     """A sampler of its own thread."""
 
     edges: MemoryEdges | None
@@ -64,9 +64,6 @@ class MemorySampler:
         self._ended = False
         self._readings = 0
         self._last_ns = 0
-
-    def open(self) -> None:
-        """Nothing to get ready."""
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """Fetch what was read, ask for the next step, count what is held."""
