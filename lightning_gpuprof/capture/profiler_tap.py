@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.actions import ANNOTATED, classify
@@ -72,19 +73,14 @@ class _Forwarded:
         return theirs.__exit__(*exc)  # type: ignore[arg-type]
 
 
+@dataclass(eq=False, repr=False)
 class _ExceptionHookEnd:
     """Around an ``on_exception``: if it fails, Lightning calls nothing any more, and this is the end of the stage."""
 
-    def __init__(
-        self,
-        context: Context,
-        on_end: Callable[[BaseException | None], None],
-        on_failure: Callable[[Exception], None],
-    ) -> None:
-        self._context = context
-        self._on_end = on_end
-        self._on_failure = on_failure
-        self._error: BaseException | None = None
+    _context: Context
+    _on_end: Callable[[BaseException | None], None]
+    _on_failure: Callable[[Exception], None]
+    _error: BaseException | None = None
 
     def __enter__(self) -> None:
         try:
