@@ -42,11 +42,7 @@ class KernelRecords(NamedTuple):
 
 
 class KernelSampler:
-    """Adds up the kernels of each step.
-
-    Args:
-        source: Where they come from.
-    """
+    """Adds up the kernels of each step."""
 
     name = "kernels"
     interval_s = 1.0
@@ -79,11 +75,7 @@ class KernelSampler:
         self._recording = True
 
     def sample(self, t_ns: int) -> Sequence[KernelBlock | KernelNames]:
-        """What was complete since the last call.
-
-        Args:
-            t_ns: The run's clock.
-        """
+        """What was complete since the last call."""
         return self._records()
 
     def close(self) -> Sequence[KernelBlock | KernelNames]:
@@ -196,11 +188,7 @@ class CuptiSource:
 
 
 def _monitor_class(module: Any) -> Any:
-    """A monitor that hands its records over in place of writing them.
-
-    Args:
-        module: ``torch.profiler._cupti_monitor``.
-    """
+    """A monitor of ``torch.profiler._cupti_monitor`` that hands its records over in place of writing them."""
 
     class Monitor(module.CuptiMonitor):  # type: ignore[misc]
         def __init__(self, take: Callable[[KernelRecords], object]) -> None:

@@ -98,9 +98,6 @@ class ControlGroup:
     """The groups whose limits bind: of all that hold this process, those with the smallest quota and memory limit.
 
     Where none sets a limit, its own group counts, as far as it has the files.
-
-    Args:
-        groups: All that hold this process.
     """
 
     def __init__(self, groups: Groups) -> None:

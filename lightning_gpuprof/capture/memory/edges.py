@@ -102,8 +102,6 @@ class MemoryEdges:
     """Called once; nothing is read from then on."""
     now: Callable[[], int] = time.perf_counter_ns
     """The run's clock in ns."""
-    unix_now: Callable[[], int] = time.time_ns
-    """The calendar's in ns."""
 
     def __post_init__(self) -> None:
         self.readings: deque[EdgeReading] = deque(maxlen=MAX_READINGS)
@@ -159,7 +157,7 @@ class MemoryEdges:
             return
         try:
             self._marking = True
-            self.marks.append(PhaseMark(self.unix_now(), "step"))
+            self.marks.append(PhaseMark(time.time_ns(), "step"))
             self._watch(self.endings)
         except Exception as error:
             self._switch_off(error)
@@ -202,7 +200,7 @@ class MemoryEdges:
             if error is not None:
                 return
             if self._marking:
-                self.marks.append(PhaseMark(self.unix_now(), phase))
+                self.marks.append(PhaseMark(time.time_ns(), phase))
             elif phase in self._waiting:
                 self._waiting.discard(phase)
                 self._read(phase)
