@@ -15,15 +15,13 @@ HAND_OVER_NS = 2_000_000_000
 """What was read is handed over as one record in so long a time."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Edges:
     """Reports the slot that is current after an action's start and end."""
 
-    __slots__ = ("_context", "_current", "_edge")
-
-    def __init__(self, context: Context, current: Callable[[], int], edge: Callable[[int], None]) -> None:
-        self._context = context
-        self._current = current
-        self._edge = edge
+    _context: Context
+    _current: Callable[[], int]
+    _edge: Callable[[int], None]
 
     def __enter__(self) -> object:
         result = self._context.__enter__()
@@ -88,26 +86,24 @@ class DeviceSteps:
         return found
 
 
+@dataclass(eq=False, repr=False)
 class DeviceSpanSampler(Sampler):
-    """Has a step measured every now and then, and hands the journal what was read; from a sampler's thread.
+    """Has a step measured every now and then, and hands the journal what was read; from a sampler's thread."""
 
-    Args:
-        spans: Measures.
-        wake: Has the next step's beginning looked at.
-    """
+    spans: DeviceSpans
+    wake: Callable[[], None]
+    """Has the next step's beginning looked at."""
 
     name = "device spans"
 
-    def __init__(self, spans: DeviceSpans, wake: Callable[[], None]) -> None:
-        self._spans = spans
-        self._wake = wake
+    def __post_init__(self) -> None:
         self._due_ns = 0
-        self.interval_s = spans.interval_ns / 1e9
+        self.interval_s = self.spans.interval_ns / 1e9
 
     def sample(self, t_ns: int) -> Sequence[DeviceBlock]:
         """Ask for a step, and now and then hand over."""
-        self._wake()
-        self.interval_s = self._spans.interval_ns / 1e9
+        self.wake()
+        self.interval_s = self.spans.interval_ns / 1e9
         if t_ns < self._due_ns:
             return ()
         self._due_ns = t_ns + HAND_OVER_NS
@@ -115,5 +111,5 @@ class DeviceSpanSampler(Sampler):
 
     def close(self) -> Sequence[DeviceBlock]:
         """Hand over what is left."""
-        block = self._spans.collect()
+        block = self.spans.collect()
         return () if block is None else (block,)

@@ -66,15 +66,13 @@ def ending_actions(strategy: str, module: str, *, manual: bool) -> dict[MemoryPh
     return found
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Edge:
     """Reports an action's end."""
 
-    __slots__ = ("_context", "_edge", "_phase")
-
-    def __init__(self, context: Context, phase: MemoryPhase, edge: Callable[[MemoryPhase, object], None]) -> None:
-        self._context = context
-        self._phase = phase
-        self._edge = edge
+    _context: Context
+    _phase: MemoryPhase
+    _edge: Callable[[MemoryPhase, object], None]
 
     def __enter__(self) -> object:
         return self._context.__enter__()
