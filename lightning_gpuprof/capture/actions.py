@@ -104,14 +104,12 @@ def classify(action: str, *, manual: bool, overridden: frozenset[str]) -> Action
 
 def _strategy_action(hook: str, *, manual: bool) -> Action:
     phase = _STRATEGY_PHASES.get(hook)
-    if phase == "h2d":
-        return Action(phase=phase, hook=hook)
-    if phase == "forward":
-        # What follows inside the closure is the loss's own bookkeeping; other steps have no closure.
-        return Action(phase=phase, then=None if manual or hook != "training_step" else "forward", hook=hook)
-    if phase == "backward":
-        return Action(phase=phase, then="optimizer", hook=hook)
-    return _UNTIMED
+    if phase is None:
+        return _UNTIMED
+    then: Phase | None = "optimizer" if phase == "backward" else None
+    if hook == "training_step" and not manual:
+        then = "forward"  # inside the closure the loss's own bookkeeping follows; other steps have no closure
+    return Action(phase=phase, then=then, hook=hook)
 
 
 def _module_action(owner: str, hook: str, *, manual: bool, overridden: frozenset[str]) -> Action:
