@@ -52,6 +52,7 @@ class Sampler(Protocol):
         Raises:
             SourceUnavailableError: There is nothing to read; the sampler is not asked again.
         """
+        return
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """Read once; ``t_ns`` is the run's clock just before.
