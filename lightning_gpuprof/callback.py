@@ -278,7 +278,7 @@ class GpuProfiler(Results, Callback):
             if not before.notified_on_end:
                 before.finish("abandoned")  # it ended without telling us
                 self._session = None
-            elif before.belongs_to(trainer):
+            elif before.trainer is trainer:
                 # By a hook near the stage's end; Lightning knows no stage within a stage: the one before is over.
                 self.teardown(trainer, pl_module, before.stage)
                 self._end(trainer)
@@ -355,13 +355,13 @@ class GpuProfiler(Results, Callback):
         ``windows=[]`` there are no other windows.
         """
         if self._session is not None:
-            self._session.start_window()
+            self._session.windows.start()
 
     @_harmless
     def stop(self) -> None:
         """End the window that is open with the step that runs."""
         if self._session is not None:
-            self._session.stop_window()
+            self._session.windows.stop()
 
     def analyse(self) -> Report:
         """The report of the last run, or during one, of what has been written of it: up to two seconds ago.
@@ -371,10 +371,10 @@ class GpuProfiler(Results, Callback):
         Raises:
             ReportError: Nothing was measured, it is not on rank 0, or no report can be made of what there is.
         """
-        if self._session is None or self._session.rank:
+        if self._session is None or self._session.trainer.global_rank:
             return self._last_report()
         try:
-            made: Report = import_module("lightning_gpuprof.pipeline").report_in_training(self._session.folder)
+            made: Report = import_module("lightning_gpuprof.pipeline").report_in_training(self._session.journal.folder)
         except Exception as error:  # in a hook of the user, where any other error would end the training
             raise ReportError(f"no report can be made yet: {error}") from error
         return made
@@ -400,12 +400,12 @@ class GpuProfiler(Results, Callback):
             self._summary = import_module("lightning_gpuprof.summary_file").SummaryFile()
         self._session = Session(
             trainer,
-            module,
             stage,
             self.options,
             entry,
-            launch_key(trainer, self._origin, os.environ),
-            lightning_gpuprof.__version__,
+            module=module,
+            launch=launch_key(trainer, self._origin, os.environ),
+            version=lightning_gpuprof.__version__,
             on_end=functools.partial(self._end, trainer),
             on_written=None if self._summary is None else self._summary.renew,
             line=StatusLine.on_terminal() if trainer.is_global_zero and is_switched_on(LIVE, os.environ) else None,
@@ -420,7 +420,7 @@ class GpuProfiler(Results, Callback):
         with session.fence.around(_REMOTE):
             stage = "" if session.stage == "fit" else f"-{session.stage}"
             self._remote = import_module("lightning_gpuprof.capture.remote_copy").RemoteCopy(
-                session.folder,
+                session.journal.folder,
                 f"{address.rstrip('/')}/gpuprof{stage}-{session.job}",
                 rank,
                 functools.partial(session.fence.report, _REMOTE),
@@ -483,7 +483,7 @@ class GpuProfiler(Results, Callback):
                 for _ in range(2):  # what was cut off before it began is done once more; what was done is not
                     with session.fence.around("the end"):
                         session.finish(status)
-                        self.folder = session.folder
+                        self.folder = session.journal.folder
                 self._remove_hooks()
                 if status != FINISHED or trainer.is_global_zero:
                     with session.fence.around("summary"):
@@ -512,10 +512,10 @@ class GpuProfiler(Results, Callback):
                 if status != FINISHED and self._reports_to_loggers(trainer):
                     self._report_to_loggers(trainer, session, finished=False)
             self.report = _end_of_run().finish_run(
-                session.folder,
+                session.journal.folder,
                 kinds=self.options.reports,
                 baseline=self.options.baseline,
-                notices=session.notices,
+                notices=session.journal.notices,
                 logged=self._logged,
                 journal=journal,
                 ranks_wait_s=(self.options.host or HostConfig()).ranks_wait_s,
@@ -523,7 +523,7 @@ class GpuProfiler(Results, Callback):
 
     def _complete_summary(self, session: Session) -> Journal | None:
         """Leave what other ranks need of this one as it is now; None if there are none."""
-        return None if self._summary is None else self._summary.complete(session.journal)
+        return None if self._summary is None else self._summary.complete(session.journal.path)
 
     def _reports_to_loggers(self, trainer: pl.Trainer) -> bool:
         wanted = self.options.reports is None or "tensorboard" in self.options.reports
@@ -531,9 +531,9 @@ class GpuProfiler(Results, Callback):
 
     def _report_to_loggers(self, trainer: pl.Trainer, session: Session, *, finished: bool) -> None:
         self._logged = _end_of_run().push_to_loggers(
-            session.folder,
+            session.journal.folder,
             kinds=self.options.reports,
-            notices=session.notices,
+            notices=session.journal.notices,
             trainer_loggers=trainer.loggers,
             step=session.logger_step,
             fence=session.fence.around,
@@ -569,7 +569,7 @@ class GpuProfiler(Results, Callback):
     def _session_of(self, trainer: Any) -> Session | None:
         """What measures this trainer now."""
         session = self._session
-        return session if session is not None and session.belongs_to(trainer) else None
+        return session if session is not None and session.trainer is trainer else None
 
 
 def _group(name: str, value: object, kind: type[Group]) -> Group | None:

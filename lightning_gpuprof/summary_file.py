@@ -24,10 +24,9 @@ class SummaryFile:
         self._is_complete = False
 
     def renew(self, journal: Path) -> None:
-        """Sum up the ends of the journal, so that its size does not matter; nothing where that was done lately.
+        """Sum up the ends of a journal, so that its size does not matter; nothing where that was done lately.
 
-        Args:
-            journal: This thread has just written to it.
+        Called by the thread that has just written to it.
 
         Raises:
             GpuProfError: The journal cannot be read, or the summary not be written.
@@ -40,13 +39,7 @@ class SummaryFile:
             self._due_s = time.monotonic() + (time.thread_time() - begin_s) / MOST_CPU_RATIO
 
     def complete(self, journal: Path) -> Journal:
-        """Sum up the whole journal; the summary is not renewed any more.
-
-        Args:
-            journal: Written up to now.
-
-        Returns:
-            What is in it.
+        """Sum up the whole journal, and return what is in it; the summary is not renewed any more.
 
         Raises:
             GpuProfError: As of :meth:`renew`.

@@ -7,7 +7,7 @@ which of them hold code of the user (read in lightning and pytorch_lightning 2.6
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_gpuprof.model.phases import Phase, Region
+from lightning_gpuprof.model.phases import Phase
 
 FETCHES = frozenset({"train_dataloader_next", "val_next", "test_next", "predict_next"})
 """Ends of the actions around the fetch of a batch."""
@@ -73,12 +73,11 @@ class Action:
 _UNTIMED = Action(phase=None)
 
 
-def classify(action: str, region: Region, *, manual: bool, overridden: frozenset[str]) -> Action:
+def classify(action: str, *, manual: bool, overridden: frozenset[str]) -> Action:
     """Say how an action is timed.
 
     Args:
         action: Lightning's action name, e.g. ``[Callback]ModelCheckpoint{...}.on_train_batch_end``.
-        region: The loop that runs now.
         manual: Manual optimization: there is no ``backward`` action, its hooks mark it.
         overridden: Names of the per-batch hooks in which something happens.
 
@@ -105,14 +104,12 @@ def classify(action: str, region: Region, *, manual: bool, overridden: frozenset
 
 def _strategy_action(hook: str, *, manual: bool) -> Action:
     phase = _STRATEGY_PHASES.get(hook)
-    if phase == "h2d":
-        return Action(phase=phase, hook=hook)
-    if phase == "forward":
-        # What follows inside the closure is the loss's own bookkeeping; other steps have no closure.
-        return Action(phase=phase, then=None if manual or hook != "training_step" else "forward", hook=hook)
-    if phase == "backward":
-        return Action(phase=phase, then="optimizer", hook=hook)
-    return _UNTIMED
+    if phase is None:
+        return _UNTIMED
+    then: Phase | None = "optimizer" if phase == "backward" else None
+    if hook == "training_step" and not manual:
+        then = "forward"  # inside the closure the loss's own bookkeeping follows; other steps have no closure
+    return Action(phase=phase, then=then, hook=hook)
 
 
 def _module_action(owner: str, hook: str, *, manual: bool, overridden: frozenset[str]) -> Action:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -19,24 +20,18 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False, repr=False)
 class Recording:
-    """Where annotated regions of one run go; belongs to the thread that makes it.
+    """Where annotated regions of one run go; belongs to the thread that makes it."""
 
-    Args:
-        timed: Gives the context that times a region of this name, in the user's colour, where the thread is now.
-        on_failure: Called when a region cannot be timed; the user's code goes on.
-        is_compiling: Whether ``torch.compile`` is tracing the code: regions are left out then.
-    """
+    timed: Callable[[str, str | None], Context]
+    """Gives the context that times a region of this name, in the user's colour, where the thread is now."""
+    on_failure: Callable[[Exception], object] = lambda error: None
+    """Called when a region cannot be timed; the user's code goes on."""
+    is_compiling: Callable[[], bool] = bool
+    """Whether ``torch.compile`` is tracing the code: regions are left out then."""
 
-    def __init__(
-        self,
-        timed: Callable[[str, str | None], Context],
-        on_failure: Callable[[Exception], object] = lambda error: None,
-        is_compiling: Callable[[], bool] = bool,
-    ) -> None:
-        self.timed = timed
-        self.on_failure = on_failure
-        self.is_compiling = is_compiling
+    def __post_init__(self) -> None:
         self.thread_id = threading.get_ident()
         self._before: Recording | None = None
 

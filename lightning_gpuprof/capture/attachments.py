@@ -1,6 +1,6 @@
 """What of ours sits in a trainer, in torch's loaders and behind ``annotate`` during a stage, and how it leaves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -24,10 +24,8 @@ class Attachments:
     """In the trainer's loops."""
     annotations: Recording
     """Where annotated regions go."""
-    inputs: InputMeasurement | None
-    """In the loaders' workers; None where they are not measured."""
-    lines: LineTimer | None
-    """Around the functions of ``lines=``; None where there are none."""
+    others: Mapping[str, InputMeasurement | LineTimer]
+    """By what the fence calls them: in the loaders' workers, and around the functions of ``lines=``."""
     fence: Fence
     notice: Callable[[str], None]
     """Called with a sentence that says what this version of Lightning does not have."""
@@ -41,31 +39,20 @@ class Attachments:
         """From now on the trainer's steps are measured. May raise half-way: :meth:`detach` is for that, too."""
         self.trainer.profiler = self.tap
         self.annotations.begin()
-        with self.fence.around("input pipeline"):
-            if self.inputs is not None:
-                self.inputs.begin()
-        with self.fence.around("lines"):
-            if self.lines is not None:
-                self.lines.begin()
+        for name, other in self.others.items():
+            with self.fence.around(name):
+                other.begin()
         if missing := self.edges.attach():
             self.notice("; ".join(missing))
 
     def detach(self) -> None:
         """All is as it was found. Safe to call twice."""
         # Twice, and each by itself: what failed once in the middle is tried once more.
-        ends = self._put_profiler_back, self.edges.detach, self.annotations.end, self._end_inputs, self._end_lines
-        for end in 2 * ends:
+        ends = [self._put_profiler_back, self.edges.detach, self.annotations.end]
+        for end in 2 * (ends + [other.end for other in self.others.values()]):
             with self.fence.around("restoring the trainer"):
                 end()
 
     def _put_profiler_back(self) -> None:
         if self.tap_in_place:
             self.trainer.profiler = self.tap.inner
-
-    def _end_lines(self) -> None:
-        if self.lines is not None:
-            self.lines.end()
-
-    def _end_inputs(self) -> None:
-        if self.inputs is not None:
-            self.inputs.end()

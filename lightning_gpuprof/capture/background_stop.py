@@ -76,11 +76,7 @@ class _String(ctypes.Structure):
 
 
 class BackgroundStop:
-    """Ends the profiler of this thread and writes what it holds; made by :meth:`of_this_torch`.
-
-    Args:
-        library: ``libtorch_cpu``.
-    """
+    """Ends the profiler of this thread and writes what it holds; made by :meth:`for_current_torch`."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._leave: Callable[[], None] = _function(library, _LEAVE, None)

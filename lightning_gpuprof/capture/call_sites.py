@@ -176,11 +176,7 @@ class UserCode:
         return shown_code(line.strip())[:_MAX_CODE_CHARACTERS]
 
     def shown_path(self, filename: str) -> str:
-        """The path as people are shown it; empty for a library's.
-
-        Args:
-            filename: As a code object has it.
-        """
+        """The path of a code object's file as people are shown it; empty for a library's."""
         if filename.startswith("<"):
             return filename if filename.startswith(_INTERACTIVE) else ""
         path = PurePath(os.path.normpath(self._cwd / filename))
@@ -292,11 +288,8 @@ class CallSiteSampler:
     def __post_init__(self) -> None:
         self._mean_interval_s = self.interval_s
         self._random = random.Random(0)  # of its own: the user's generators are left as found
-        self._counts: dict[int, dict[str, int]] = {}
-        self._looks: dict[int, int] = {}
-        self._in_collectives: dict[int, int] = {}
-        self._lock: dict[int, tuple[int, int]] = {}
-        self._states: dict[int, dict[str, tuple[int, int, int]]] = {}
+        self._seen = CallSites(counts={})
+        """Since it was handed over the last time."""
         self._own = threading.local()
         """``state`` and ``off_cpu`` of the main thread, and what the kernel counts of this one (``delay``): their files
         end with the thread, whatever fails."""
@@ -374,8 +367,8 @@ class CallSiteSampler:
             late_ns = sys.getswitchinterval() / 5 * 1e9
             if waited_ns >= late_ns:
                 waited_ns -= max(0, _delay_ns(self._scheduled()) - _delay_ns(before))
-            asked, late = self._lock.get(slot, (0, 0))
-            self._lock[slot] = asked + 1, late + (waited_ns >= late_ns)
+            asked, late = self._seen.lock.get(slot, (0, 0))
+            self._seen.lock[slot] = asked + 1, late + (waited_ns >= late_ns)
 
     def _scheduled(self) -> bytes:
         """What the kernel counts of this thread; empty: not known."""
@@ -402,40 +395,27 @@ class CallSiteSampler:
             self.on_look(frame, is_off_cpu)
         del frame
         if is_alive and slot >= 0 and self.current_slot() == slot:
-            self._looks[slot] = self._looks.get(slot, 0) + 1
+            seen = self._seen
+            seen.looks[slot] = seen.looks.get(slot, 0) + 1
             if waits:
-                self._in_collectives[slot] = self._in_collectives.get(slot, 0) + 1
+                seen.in_collectives[slot] = seen.in_collectives.get(slot, 0) + 1
             if place is not None:
-                in_slot = self._counts.setdefault(slot, {})
+                in_slot = seen.counts.setdefault(slot, {})
                 in_slot[place] = in_slot.get(place, 0) + 1
                 if state is not None:
-                    states, line = self._states.setdefault(slot, {}), place.rpartition(CALLS)[2]
+                    states, line = seen.states.setdefault(slot, {}), place.rpartition(CALLS)[2]
                     states[line] = with_one_more(states.get(line, (0, 0, 0)), state)
         if self._others is not None:
             self._others.look(t_ns, frames)
 
     def _take(self) -> Sequence[CallSites]:
-        counts, self._counts = self._counts, {}
-        looks, self._looks = self._looks, {}
-        in_collectives, self._in_collectives = self._in_collectives, {}
-        lock, self._lock = self._lock, {}
-        states, self._states = self._states, {}
-        threads, threads_ns = ({}, 0) if self._others is None else self._others.take()
-        if not looks and not lock and not threads:
+        seen, self._seen = self._seen, CallSites(counts={})
+        if self._others is not None:
+            seen.threads, seen.threads_ns = self._others.take()
+        if not (seen.looks or seen.lock or seen.threads):
             return ()
-        return (
-            CallSites(
-                counts=counts,
-                looks=looks,
-                in_collectives=in_collectives,
-                threads=threads,
-                threads_ns=threads_ns,
-                lock=lock,
-                states=states,
-                code=self._code(counts),
-                sources=self._sources(),
-            ),
-        )
+        seen.code, seen.sources = self._code(seen.counts), self._sources()
+        return (seen,)
 
     def _code(self, counts: dict[int, dict[str, int]]) -> dict[str, str]:
         """What is written in the places seen most, each of them once."""

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,48 +43,14 @@ TIMED_DEVICES = ("cuda", "xpu")
 ``cpu``: an event can be made there, but not recorded. What nobody has looked at stays off."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class DeviceEvents:
-    """Timed events of one device; :func:`backend_for` makes it. No method waits for the device.
+    """Timed events of one device; :func:`backend_for` makes it. Nothing that is asked of one waits for the device."""
 
-    Args:
-        device: Where events are recorded: on its current stream.
-        is_capturing: Whether that stream is being captured into a graph, which an event would become part of.
-    """
-
-    def __init__(self, device: torch.device, is_capturing: Callable[[], bool]) -> None:
-        self._device = device
-        self.is_capturing = is_capturing
-
-    def new_event(self) -> torch.Event:
-        """An event with timing; the driver's part of it is made when it is recorded for the first time."""
-        return torch.Event(self._device, enable_timing=True)
-
-    def record(self, event: torch.Event) -> None:
-        """Put it on the current stream of the current device; one that was recorded before is recorded again.
-
-        Raises:
-            RuntimeError: The device failed, or the event was recorded on another one before.
-        """
-        event.record()
-
-    def is_done(self, event: torch.Event) -> bool:
-        """Whether the device has passed the event. True for one that was never recorded."""
-        return event.query()
-
-    def elapsed_ns(self, first: torch.Event, second: torch.Event) -> int:
-        """Time between two events.
-
-        Args:
-            first: The earlier event.
-            second: The later event.
-
-        Returns:
-            In ns; the driver resolves about half a microsecond.
-
-        Raises:
-            RuntimeError: One of them is not done.
-        """
-        return round(first.elapsed_time(second) * 1e6)
+    new_event: Callable[[], torch.Event]
+    """The driver's part of an event is made when it is recorded for the first time."""
+    is_capturing: Callable[[], bool]
+    """Whether the current stream is being captured into a graph, which an event would become part of."""
 
 
 def backend_for(device: torch.device) -> DeviceEvents | None:
@@ -96,7 +63,10 @@ def backend_for(device: torch.device) -> DeviceEvents | None:
     module: Any = getattr(torch, device.type, None)
     if module is None or not module.is_initialized():
         return None
-    return DeviceEvents(device, getattr(module, "is_current_stream_capturing", bool))
+    return DeviceEvents(
+        new_event=partial(torch.Event, device, enable_timing=True),
+        is_capturing=getattr(module, "is_current_stream_capturing", bool),
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -201,20 +171,20 @@ class DeviceSpans:
         """Read at most so many steps, of those that the device is done with."""
         if not self._pending:
             return
-        backend = self.backend
         try:
-            if backend.is_capturing():
+            if self.backend.is_capturing():
                 return
             waiting: list[tuple[int, list[int], list[torch.Event]]] = []
             while self._pending and most > 0:
                 step = self._pending.popleft()
                 batch, slots, events = step
                 # The last is asked first. The others, too: on another stream an earlier one may be done later.
-                if not (backend.is_done(events[-1]) and all(map(backend.is_done, events))):
+                if not (events[-1].query() and all(event.query() for event in events)):
                     waiting.append(step)
                     continue
                 most -= 1
-                spans = [backend.elapsed_ns(first, second) for first, second in itertools.pairwise(events)]
+                # The driver resolves about half a microsecond.
+                spans = [round(first.elapsed_time(second) * 1e6) for first, second in itertools.pairwise(events)]
                 self._free += events
                 if min(spans) < 0:
                     self._dropped[_UNUSABLE] += 1
@@ -252,7 +222,7 @@ class DeviceSpans:
                 self._dropped[_UNUSABLE] += 1
                 return
             event = self._free.pop() if self._free else self.backend.new_event()
-            self.backend.record(event)
+            event.record()
         except Exception as error:
             self._switch_off(error)
             return

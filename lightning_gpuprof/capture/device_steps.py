@@ -4,8 +4,10 @@ A sampler's thread gives the beat, so that steps in between cost nothing, and ha
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from lightning_gpuprof.capture.device_spans import DeviceSpans
+from lightning_gpuprof.capture.recorder import Sampler
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.journal import DeviceBlock
 
@@ -13,15 +15,13 @@ HAND_OVER_NS = 2_000_000_000
 """What was read is handed over as one record in so long a time."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Edges:
     """Reports the slot that is current after an action's start and end."""
 
-    __slots__ = ("_context", "_current", "_edge")
-
-    def __init__(self, context: Context, current: Callable[[], int], edge: Callable[[int], None]) -> None:
-        self._context = context
-        self._current = current
-        self._edge = edge
+    _context: Context
+    _current: Callable[[], int]
+    _edge: Callable[[int], None]
 
     def __enter__(self) -> object:
         result = self._context.__enter__()
@@ -34,34 +34,28 @@ class _Edges:
         return result
 
 
+@dataclass(eq=False, repr=False)
 class DeviceSteps:
-    """Wraps the actions of the steps that are measured. No method raises; all belong to the main thread.
+    """Wraps the actions of the steps that are measured. No method raises; all belong to the main thread."""
 
-    Args:
-        spans: Measures them.
-        clock: Knows the current slot.
-        wrap_actions: Puts a wrapper around the known actions' contexts and returns the way back.
-    """
+    spans: DeviceSpans
+    """Measures them."""
+    clock: StepClock
+    """Knows the current slot."""
+    wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]]
+    """Puts a wrapper around the known actions' contexts and returns the way back."""
 
-    def __init__(
-        self,
-        spans: DeviceSpans,
-        clock: StepClock,
-        wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]],
-    ) -> None:
-        self.spans = spans
-        self._clock = clock
-        self._wrap_actions = wrap_actions
+    def __post_init__(self) -> None:
         self._edges: dict[Context, Context] = {}
         self._unwrap: Callable[[], None] | None = None
         self._batch = 0
 
     def begin_step(self, batch: int) -> bool:
         """A step begins; returns whether it is measured, and :meth:`end_step` must be called at its end."""
-        if not self.spans.begin_step(batch, self._clock.loop_slot):
+        if not self.spans.begin_step(batch, self.clock.loop_slot):
             return False
         self._batch = batch
-        self._unwrap = self._wrap_actions(self._wrap)
+        self._unwrap = self.wrap_actions(self._wrap)
         return True
 
     def end_step(self) -> None:
@@ -74,7 +68,7 @@ class DeviceSteps:
 
     def end_epoch(self) -> None:
         """The epoch's last step is over; what was begun after it is no step."""
-        if self._unwrap is not None and self._clock.counters()[0] != self._batch:
+        if self._unwrap is not None and self.clock.counters()[0] != self._batch:
             self.spans.cancel_step()
         self.end_step()
 
@@ -88,33 +82,28 @@ class DeviceSteps:
             return context
         found = self._edges.get(context)
         if found is None:
-            found = self._edges[context] = _Edges(context, self._clock.current_slot, self.spans.edge)
+            found = self._edges[context] = _Edges(context, self.clock.current_slot, self.spans.edge)
         return found
 
 
-class DeviceSpanSampler:
-    """Has a step measured every now and then, and hands the journal what was read; from a sampler's thread.
+@dataclass(eq=False, repr=False)
+class DeviceSpanSampler(Sampler):
+    """Has a step measured every now and then, and hands the journal what was read; from a sampler's thread."""
 
-    Args:
-        spans: Measures.
-        wake: Has the next step's beginning looked at.
-    """
+    spans: DeviceSpans
+    wake: Callable[[], None]
+    """Has the next step's beginning looked at."""
 
     name = "device spans"
 
-    def __init__(self, spans: DeviceSpans, wake: Callable[[], None]) -> None:
-        self._spans = spans
-        self._wake = wake
+    def __post_init__(self) -> None:
         self._due_ns = 0
-        self.interval_s = spans.interval_ns / 1e9
-
-    def open(self) -> None:
-        """Nothing to get ready."""
+        self.interval_s = self.spans.interval_ns / 1e9
 
     def sample(self, t_ns: int) -> Sequence[DeviceBlock]:
         """Ask for a step, and now and then hand over."""
-        self._wake()
-        self.interval_s = self._spans.interval_ns / 1e9
+        self.wake()
+        self.interval_s = self.spans.interval_ns / 1e9
         if t_ns < self._due_ns:
             return ()
         self._due_ns = t_ns + HAND_OVER_NS
@@ -122,5 +111,5 @@ class DeviceSpanSampler:
 
     def close(self) -> Sequence[DeviceBlock]:
         """Hand over what is left."""
-        block = self._spans.collect()
+        block = self.spans.collect()
         return () if block is None else (block,)

@@ -4,12 +4,14 @@ Buffers of CUPTI come about once a second, in a thread of torch's; the sampler's
 A kernel counts in the step during which it began on the device; the host may be some steps ahead by then.
 """
 
+from __future__ import annotations
+
 import ctypes
 import importlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,31 +41,13 @@ class KernelRecords(NamedTuple):
     duration_ns: Ints
 
 
-class KernelSource(Protocol):
-    """Where records come from."""
-
-    def open(self, take: Callable[[KernelRecords], object]) -> None:
-        """Begin to record; ``take`` may be called from any thread.
-
-        Raises:
-            SourceUnavailableError: It cannot be recorded here.
-        """
-
-    def close(self) -> int:
-        """End, hand over the rest, and say how many records were lost."""
-
-
 class KernelSampler:
-    """Adds up the kernels of each step.
-
-    Args:
-        source: Where they come from.
-    """
+    """Adds up the kernels of each step."""
 
     name = "kernels"
     interval_s = 1.0
 
-    def __init__(self, source: KernelSource) -> None:
+    def __init__(self, source: CuptiSource) -> None:
         self._source = source
         self._recording = False
         self._taken: deque[KernelRecords] = deque()
@@ -91,11 +75,7 @@ class KernelSampler:
         self._recording = True
 
     def sample(self, t_ns: int) -> Sequence[KernelBlock | KernelNames]:
-        """What was complete since the last call.
-
-        Args:
-            t_ns: The run's clock.
-        """
+        """What was complete since the last call."""
         return self._records()
 
     def close(self) -> Sequence[KernelBlock | KernelNames]:
@@ -170,7 +150,7 @@ class CuptiSource:
         self._monitor: Any = None
 
     def open(self, take: Callable[[KernelRecords], object]) -> None:
-        """Begin to record.
+        """Begin to record; ``take`` may be called from any thread.
 
         Raises:
             SourceUnavailableError: There is no GPU, this version of torch is not known, cupti-python is missing, or
@@ -196,7 +176,7 @@ class CuptiSource:
         self._monitor = monitor
 
     def close(self) -> int:
-        """End; the last buffers are handed over."""
+        """End, hand over the last buffers, and say how many records were lost."""
         if self._monitor is None:
             return 0
         monitor, self._monitor = self._monitor, None
@@ -208,11 +188,7 @@ class CuptiSource:
 
 
 def _monitor_class(module: Any) -> Any:
-    """A monitor that hands its records over in place of writing them.
-
-    Args:
-        module: ``torch.profiler._cupti_monitor``.
-    """
+    """A monitor of ``torch.profiler._cupti_monitor`` that hands its records over in place of writing them."""
 
     class Monitor(module.CuptiMonitor):  # type: ignore[misc]
         def __init__(self, take: Callable[[KernelRecords], object]) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -150,14 +151,12 @@ def _place(trace: TracebackType | None) -> str:
     return f" ({file.relative_to(_PACKAGE).as_posix()}:{trace.tb_lineno})" if _PACKAGE in file.parents else ""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class FencedBlock:
     """What :meth:`Fence.around` gives: no generator, because one that fails before its ``yield`` raises."""
 
-    __slots__ = ("_fence", "_part")
-
-    def __init__(self, fence: Fence, part: str) -> None:
-        self._fence = fence
-        self._part = part
+    _fence: Fence
+    _part: str
 
     def __enter__(self) -> None:
         return None

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import BinaryIO
 
 import msgspec
@@ -39,46 +40,40 @@ DROPPABLE = (StepBlock, CpuBlock, DeviceBlock, KernelBlock, Segment, Sample, Cal
 """Records that are left out, the oldest first, when the disk hangs for long."""
 
 
+@dataclass(eq=False, repr=False)
 class JournalWriter:
     """Empties the clock's queue and the posted records into a file, without the main thread.
 
     One thread packs what there is, another one writes it: a disk that hangs for minutes neither lets finished steps
     pile up nor keeps ``on_steps`` from seeing them.
-
-    Args:
-        file: Opened unbuffered for appending.
-        clock: Its ``closed`` queue and ``slots`` are read.
-        header: First line of the file.
-        on_failure: Called once, from a thread of the writer or from :meth:`close`, when writing fails; from then on
-            everything is dropped, so that memory stays bounded.
-        flush_s: Longest time between two writes in seconds, and so what a kill may cost. Blocks of few steps take more
-            room a step.
-        on_steps: Shown the steps that ended since the last look, possibly none, in the writer's thread, every half
-            second. If it fails, it is not called again.
-        on_written: Called in the background when something has been written. If it fails, it is not called again.
-        max_waiting_bytes: Of text that the disk has not taken yet; beyond it the oldest steps are left out.
     """
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        clock: StepClock,
-        *,
-        header: Header,
-        on_failure: Callable[[OSError], None],
-        flush_s: float = 5.0,
-        on_steps: Callable[[Sequence[ClosedStep]], None] | None = None,
-        on_written: Callable[[], None] | None = None,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
-    ) -> None:
-        self._clock = clock
-        self._on_written = on_written
+    file: InitVar[BinaryIO]
+    """Opened unbuffered for appending."""
+    clock: StepClock
+    """Its ``closed`` queue and ``slots`` are read."""
+    _: KW_ONLY
+    header: Header
+    """First line of the file."""
+    on_failure: InitVar[Callable[[OSError], None]]
+    """Called once, from a thread of the writer or from :meth:`close`, when writing fails; from then on everything is
+    dropped, so that memory stays bounded."""
+    flush_s: float = 5.0
+    """Longest time between two writes in seconds, and so what a kill may cost. Blocks of few steps take more room a
+    step."""
+    on_steps: Callable[[Sequence[ClosedStep]], None] | None = None
+    """Shown the steps that ended since the last look, possibly none, in the writer's thread, every half second. If it
+    fails, it is not called again."""
+    on_written: Callable[[], None] | None = None
+    """Called in the background when something has been written. If it fails, it is not called again."""
+    max_waiting_bytes: InitVar[int] = MAX_WAITING_BYTES
+    """Of text that the disk has not taken yet; beyond it the oldest steps are left out."""
+
+    def __post_init__(self, file: BinaryIO, on_failure: Callable[[OSError], None], max_waiting_bytes: int) -> None:
         self._file = JournalFile(
             file, on_failure=on_failure, max_waiting_bytes=max_waiting_bytes, on_written=self._written
         )
-        self._flush_s = flush_s
-        self._on_steps = on_steps
-        self._head: list[Record] = [header]
+        self._head: list[Record] = [self.header]
         self._posted: deque[Record] = deque(maxlen=MAX_POSTED)
         self._taken: list[ClosedStep | ClosedSegment] = []
         self._encode = msgspec.json.Encoder().encode
@@ -154,7 +149,7 @@ class JournalWriter:
             self._file.close(until - time.monotonic())
 
     def _run(self) -> None:
-        look_s = min(POLL_S, self._flush_s)
+        look_s = min(POLL_S, self.flush_s)
         begin = time.monotonic()
         due = begin + look_s
         while not self._stopping:
@@ -165,7 +160,7 @@ class JournalWriter:
             now = time.monotonic()
             if syncs or len(self._taken) >= MAX_BLOCK_STEPS or now >= due:
                 self._fenced(self._write)
-                due = now + min(self._flush_s, max(look_s, YOUNG_RATIO * (now - begin)))
+                due = now + min(self.flush_s, max(look_s, YOUNG_RATIO * (now - begin)))
             self._cpu_s = time.thread_time()
             for packed in syncs:
                 packed.set()
@@ -186,24 +181,24 @@ class JournalWriter:
             self._file.fail(OSError(errno.EIO, f"{type(error).__name__}: {error}"))
 
     def _look(self) -> None:
-        closed = self._clock.closed
+        closed = self.clock.closed
         new = [closed.popleft() for _ in range(len(closed))]
         self._taken += new
-        if self._on_steps is not None:
+        if self.on_steps is not None:
             try:
-                self._on_steps([item for item in new if isinstance(item, ClosedStep)])
+                self.on_steps([item for item in new if isinstance(item, ClosedStep)])
             except Exception as error:
-                self._on_steps = None
+                self.on_steps = None
                 message = f"watching steps was switched off after {type(error).__name__}: {error}"
                 self.post(Notice(part="watched steps", message=message))
 
     def _written(self) -> None:
         """In the thread of the file."""
-        if self._on_written is not None:
+        if self.on_written is not None:
             try:
-                self._on_written()
+                self.on_written()
             except Exception as error:
-                self._on_written = None
+                self.on_written = None
                 self.post(Notice(part="summary", message=f"is not renewed after {type(error).__name__}: {error}"))
 
     def _write(self) -> None:
@@ -226,7 +221,7 @@ class JournalWriter:
                 blocks.append(_segment_record(item))
         blocks += self._step_records(run)
         # Slots are looked up after the charges: one made meanwhile is then known to whoever reads on.
-        slots = self._clock.slots[self._slots_written :]
+        slots = self.clock.slots[self._slots_written :]
         self._slots_written += len(slots)
         head, self._head = self._head, []
         posted = [self._posted.popleft() for _ in range(len(self._posted))]

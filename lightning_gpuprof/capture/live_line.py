@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from lightning_gpuprof.capture.fence import warn
 from lightning_gpuprof.capture.live_scalars import STALE_NS, step_scalars
-from lightning_gpuprof.capture.recorder import Reading
+from lightning_gpuprof.capture.recorder import Reading, Sampler
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
@@ -39,7 +39,7 @@ class Line(Protocol):
 
 
 @dataclass(eq=False, repr=False)
-class LiveLine:
+class LiveLine(Sampler):
     """A sampler that reads nothing and shows what the steps took, in the sampler's own thread."""
 
     line: Line
@@ -75,9 +75,6 @@ class LiveLine:
     def end(self) -> None:
         """The last step is over: the line goes, because others write now."""
         self._over = True
-
-    def open(self) -> None:
-        """Nothing to get ready."""
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """Write the line again, unless that was done just before: a thread that was late looks again soon."""

@@ -42,7 +42,7 @@ def name_modules(model: Any, most: int) -> Callable[[], object] | None:
     with suppress_exceptions():  # some modules make their parameters in the first call
         counts = {name: sum(tensor.numel() for tensor in one.parameters()) for name, one in named}
         torch._C._autograd._add_metadata_json(MODULE_PARAMETERS, json.dumps(counts))
-    return _ModuleRanges({id(one): f"{MODULE}{name}" for name, one in named}).end
+    return _with_ranges({id(one): f"{MODULE}{name}" for name, one in named})
 
 
 def _level(name: str) -> int:
@@ -50,43 +50,42 @@ def _level(name: str) -> int:
     return name.count(".") + 1 if name else 0
 
 
-class _ModuleRanges:
+def _with_ranges(names: Mapping[int, str]) -> Callable[[], None]:
     """Uses torch's hooks for all modules: on a module they would be copied and saved with it.
 
     A range costs a fifteenth of :class:`torch.profiler.record_function`; Kineto lists it among the operators.
     """
+    new_range = torch._C._profiler._RecordFunctionFast
+    opened: list[tuple[int, Any]] = []
+    thread, this_thread = threading.get_ident(), threading.get_ident
+    is_compiling = torch.compiler.is_compiling
 
-    def __init__(self, names: Mapping[int, str]) -> None:
-        new_range = torch._C._profiler._RecordFunctionFast
-        self._open: list[tuple[int, Any]] = []
-        opened, thread, this_thread = self._open, threading.get_ident(), threading.get_ident
-        is_compiling = torch.compiler.is_compiling
+    def before(module: object, arguments: object) -> None:
+        if is_compiling():  # torch.compile knows no fence; to it this is a constant
+            return
+        with suppress_exceptions():  # a range less in the trace
+            name = names.get(id(module))
+            if name is not None and this_thread() == thread:
+                named = new_range(name)
+                named.__enter__()
+                opened.append((id(module), named))
 
-        def before(module: object, arguments: object) -> None:
-            if is_compiling():  # torch.compile knows no fence; to it this is a constant
-                return
-            with suppress_exceptions():  # a range less in the trace
-                name = names.get(id(module))
-                if name is not None and this_thread() == thread:
-                    named = new_range(name)
-                    named.__enter__()
-                    opened.append((id(module), named))
+    def after(module: object, arguments: object, result: object) -> None:
+        if is_compiling():
+            return
+        with suppress_exceptions():
+            if opened and opened[-1][0] == id(module) and this_thread() == thread:
+                opened.pop()[1].__exit__(None, None, None)
 
-        def after(module: object, arguments: object, result: object) -> None:
-            if is_compiling():
-                return
-            with suppress_exceptions():
-                if opened and opened[-1][0] == id(module) and this_thread() == thread:
-                    opened.pop()[1].__exit__(None, None, None)
+    hooks = (
+        torch_module.register_module_forward_pre_hook(before),
+        torch_module.register_module_forward_hook(after, always_call=True),
+    )
 
-        self._hooks = (
-            torch_module.register_module_forward_pre_hook(before),
-            torch_module.register_module_forward_hook(after, always_call=True),
-        )
-
-    def end(self) -> None:
-        """No further call is named."""
-        for hook in self._hooks:
+    def end() -> None:
+        for hook in hooks:
             hook.remove()
-        while self._open:
-            self._open.pop()[1].__exit__(None, None, None)
+        while opened:
+            opened.pop()[1].__exit__(None, None, None)
+
+    return end

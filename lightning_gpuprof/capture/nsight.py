@@ -53,11 +53,7 @@ class CudaProfilerSwitch:
 
 
 class CudaProfilerTracer:
-    """A :class:`~lightning_gpuprof.capture.windows.Tracer` that has the tool record and writes no file of its own.
-
-    Args:
-        switch: Starts and stops the tool.
-    """
+    """A :class:`~lightning_gpuprof.capture.windows.Tracer` that has the tool record and writes no file of its own."""
 
     def __init__(self, switch: CudaProfilerSwitch) -> None:
         self._switch = switch

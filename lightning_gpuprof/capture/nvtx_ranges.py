@@ -4,12 +4,14 @@ A range is an action, not an exclusive share of time: Lightning runs forward and
 that ``optimizer`` encloses them there. Manual optimization has no action around its backward pass and thus no range.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import torch
 
@@ -25,23 +27,8 @@ START_STOP = "timed "
 """What the tap puts before the name of an action that is started and stopped beside the user's own profiler."""
 
 
-class RangeBackend(Protocol):
-    """Nested ranges of the calling thread."""
-
-    def push(self, name: str, color: int | None = None) -> None:
-        """Begin a range inside the one that is open.
-
-        Args:
-            name: What is shown.
-            color: As the package ``nvtx`` takes it; None for none.
-        """
-
-    def pop(self) -> object:
-        """End the innermost range."""
-
-
 class TorchNvtx:
-    """NVTX through torch; a build without CUDA raises ``RuntimeError`` at the first range.
+    """Nested ranges of the calling thread, by torch; a build without CUDA raises ``RuntimeError`` at the first one.
 
     torch's ranges have no colour: those with one are made by the package ``nvtx``, in the domain of torch's ranges, so
     that they nest and end alike.
@@ -92,15 +79,11 @@ def is_enabled(option: bool | None, environ: Mapping[str, str]) -> bool:
     return active_tool(environ) is not None if option is None else option
 
 
-def range_name(action: str, region: Region, *, manual: bool, overridden: frozenset[str]) -> str | None:
-    """Name of the range around an action.
-
-    The phases of a validation lie inside a range of their own. Arguments as for
-    :func:`~lightning_gpuprof.capture.actions.classify`.
+def range_name(action: str, *, manual: bool, overridden: frozenset[str]) -> str | None:
+    """Name of the range around an action; the phases of a validation lie inside a range of their own.
 
     Args:
         action: As Lightning names it.
-        region: Loop in which it is.
         manual: Whether optimization is manual.
         overridden: Hooks in which something happens.
 
@@ -114,7 +97,7 @@ def range_name(action: str, region: Region, *, manual: bool, overridden: frozens
         return action.removeprefix(ANNOTATED)
     if action in _PLACES:
         return _PLACES[action]
-    how = classify(action, region, manual=manual, overridden=overridden)
+    how = classify(action, manual=manual, overridden=overridden)
     if how.phase is None:
         return None
     if how.callback:
@@ -132,7 +115,7 @@ class NvtxRange:
         color: As the package ``nvtx`` takes it; None for none.
     """
 
-    def __init__(self, context: Context, name: str, backend: RangeBackend, color: int | None = None) -> None:
+    def __init__(self, context: Context, name: str, backend: NvtxRanges, color: int | None = None) -> None:
         self._context = context
         self._name = name
         self._color = color
@@ -154,7 +137,7 @@ class NvtxRange:
 class NvtxRanges:
     """Ranges around steps and their actions. No method raises; all belong to the main thread."""
 
-    backend: RangeBackend
+    backend: TorchNvtx
     _: KW_ONLY
     manual: bool
     """Manual optimization is in use."""
@@ -172,11 +155,10 @@ class NvtxRanges:
         self._in_step = False
         self._steps = 0
 
-    def wrap(self, region: Region, action: str, context: Context) -> Context:
-        """The context to use for an action of a region.
+    def wrap(self, action: str, context: Context) -> Context:
+        """The context to use for an action.
 
         Args:
-            region: Loop in which it is.
             action: As Lightning names it.
             context: The context that times it.
 
@@ -186,7 +168,7 @@ class NvtxRanges:
         """
         if self._off or isinstance(context, NvtxRange):
             return context
-        name = range_name(action.removeprefix(START_STOP), region, manual=self.manual, overridden=self.overridden)
+        name = range_name(action.removeprefix(START_STOP), manual=self.manual, overridden=self.overridden)
         if name is None:
             return context
         color = self.colors.get(name) if action.startswith(ANNOTATED) else None
@@ -198,7 +180,7 @@ class NvtxRanges:
         # Actions become known as they happen; looking for new ones in each step would cost more than the ranges.
         if self._steps & (self._steps - 1) == 0:
             for region in get_args(Region):
-                self.wrap_actions(region, functools.partial(self.wrap, region))
+                self.wrap_actions(region, self.wrap)
         self._steps += 1
         self.push(f"step {batch}")
         self._in_step = True

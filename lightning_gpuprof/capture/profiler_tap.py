@@ -4,35 +4,25 @@ Nothing in Lightning caches the profiler, so that one assignment in ``setup()`` 
 not timed it answers with one shared empty context, which is cheaper than Lightning's own empty profiler.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.actions import ANNOTATED, classify
 from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.phases import Phase, Region
 
+if TYPE_CHECKING:
+    from lightning.pytorch.profilers import Profiler
+
 MAX_ANNOTATED = 400
 """Regions with a slot, by name, place and mode. A row of the journal has a place for each: names that are made up as
 the run goes, or a recursion, must not fill the memory."""
 OTHER_REGIONS = "other regions"
-
-
-class InnerProfiler(Protocol):
-    """What is needed of the profiler that the user configured."""
-
-    def profile(self, action_name: str) -> Context:
-        """A context around an action."""
-
-    def start(self, action_name: str) -> None:
-        """Begin an action."""
-
-    def stop(self, action_name: str) -> None:
-        """End an action."""
-
-    def describe(self) -> None:
-        """Report at the end of a stage."""
 
 
 class _ContextTable(dict[str, Context]):
@@ -56,7 +46,7 @@ class _ContextTable(dict[str, Context]):
 class _Forwarded:
     """Runs the user's own profiling of an action inside ours; may be nested in itself."""
 
-    def __init__(self, inner: InnerProfiler, action: str, context: Context) -> None:
+    def __init__(self, inner: Profiler, action: str, context: Context) -> None:
         self._inner = inner
         self._action = action
         self._context = context
@@ -83,19 +73,14 @@ class _Forwarded:
         return theirs.__exit__(*exc)  # type: ignore[arg-type]
 
 
+@dataclass(eq=False, repr=False)
 class _ExceptionHookEnd:
     """Around an ``on_exception``: if it fails, Lightning calls nothing any more, and this is the end of the stage."""
 
-    def __init__(
-        self,
-        context: Context,
-        on_end: Callable[[BaseException | None], None],
-        on_failure: Callable[[Exception], None],
-    ) -> None:
-        self._context = context
-        self._on_end = on_end
-        self._on_failure = on_failure
-        self._error: BaseException | None = None
+    _context: Context
+    _on_end: Callable[[BaseException | None], None]
+    _on_failure: Callable[[Exception], None]
+    _error: BaseException | None = None
 
     def __enter__(self) -> None:
         try:
@@ -114,7 +99,7 @@ class _ExceptionHookEnd:
             self._on_failure(failure)
 
 
-def _same(inner: InnerProfiler) -> InnerProfiler:
+def _same(inner: Profiler) -> Profiler:
     return inner
 
 
@@ -136,7 +121,7 @@ class ProfilerTap:
 
     def __init__(
         self,
-        inner: InnerProfiler,
+        inner: Profiler,
         clock: StepClock,
         *,
         forward: bool,
@@ -365,7 +350,7 @@ class ProfilerTap:
         return found
 
     def _make_timed(self, action: str, region: Region, cpu: bool) -> Context:
-        how = classify(action, region, manual=self._manual, overridden=self._overridden)
+        how = classify(action, manual=self._manual, overridden=self._overridden)
         clock = self._clock
         then = -1 if how.then is None else self._slot_after(how.then, region)
         if action.startswith("[Callback]") and self._does_nothing(how.callback, how.hook):

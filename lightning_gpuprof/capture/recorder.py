@@ -40,7 +40,7 @@ class Sampler(Protocol):
     """A source that is read at intervals. All three methods are called in the sampler's own thread.
 
     ``interval_s`` is read again before each wait, so a sampler may vary it. ``close`` is called once, also after
-    ``open`` or ``sample`` has failed.
+    ``open`` or ``sample`` has failed. Whoever has nothing to do in ``open`` or ``close`` derives from this.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Sampler(Protocol):
         Raises:
             SourceUnavailableError: There is nothing to read; the sampler is not asked again.
         """
+        return
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """Read once; ``t_ns`` is the run's clock just before.
@@ -62,6 +63,7 @@ class Sampler(Protocol):
 
     def close(self) -> Sequence[Reading]:
         """Let go of everything and hand over what was held back."""
+        return ()
 
 
 def next_due_ns(due_ns: int, interval_ns: int, now_ns: int) -> int:
@@ -156,19 +158,11 @@ class Recorder:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds used by all samplers' threads; complete once :meth:`stop` has returned."""
-        return sum(self.cpu_s_by_sampler.values())
-
-    @property
-    def cpu_s_by_sampler(self) -> dict[str, float]:
-        """CPU seconds used by each sampler's thread, by the sampler's name.
+        """CPU seconds used by all samplers' threads; complete once :meth:`stop` has returned.
 
         The time of a thread that was left behind is that up to its last whole reading.
         """
-        used: dict[str, float] = {}
-        for worker in self._workers:
-            used[worker.sampler.name] = used.get(worker.sampler.name, 0.0) + worker.cpu_ns / 1e9
-        return used
+        return sum(worker.cpu_ns for worker in self._workers) / 1e9
 
     def start(self) -> None:
         """Start all threads and return at once; a second call does nothing."""

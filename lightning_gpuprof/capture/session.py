@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -35,57 +36,49 @@ from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.conditions import SAMPLES
 from lightning_gpuprof.model.config import Options
-from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, LineTimesRecord, Notice, Record
+from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, LineTimesRecord, Record
 from lightning_gpuprof.model.phases import Stage
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
 
+@dataclass(eq=False, repr=False)
 class Session:
     """One stage under measurement: a call of ``fit``, ``validate``, ``test`` or ``predict``.
-
-    Args:
-        trainer: The trainer, in its ``setup``.
-        module: The model.
-        stage: Which call.
-        options: Checked options.
-        entry: When it was entered.
-        launch: What the ranks of the job have in common, see ``launch.py``.
-        version: Version of this package, for the journal's header.
-        on_end: Called when Lightning has done everything else, with the exception that ended the stage, if one did; the
-            caller finishes then. The caller may know an exception from before.
-        events: Gives timed events of the trainer's device, or None where there are none.
-        ranges: Makes NVTX ranges.
-        allocator: Gives the allocator of the trainer's device, or None where there is none that can be read.
-        line: Where to report the steps while they go on; None for nowhere.
-        on_written: Called in the background with the journal, when something was written to it.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        module: pl.LightningModule,
-        stage: Stage,
-        options: Options,
-        entry: Entry,
-        launch: str,
-        version: str,
-        on_end: Callable[[BaseException | None], None],
-        events: Callable[[Any], DeviceEvents | None] = backend_for,
-        ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
-        allocator: Callable[[Any], Allocator | None] = allocator_for,
-        line: Line | None = None,
-        on_written: Callable[[Path], None] | None = None,
-    ) -> None:
-        self._trainer: Any = trainer
-        self.stage = stage
-        self._options = options
-        self._entry = entry
-        self._launch = launch
+    trainer: Any
+    """The trainer, in its ``setup``."""
+    stage: Stage
+    options: Options
+    entry: Entry
+    """When the stage was entered."""
+    _: KW_ONLY
+    module: InitVar[pl.LightningModule]
+    launch: str
+    """What the ranks of the job have in common, see :func:`~lightning_gpuprof.capture.output_folder.launch_key`."""
+    version: str
+    """Of this package, for the journal's header."""
+    on_end: Callable[[BaseException | None], None]
+    """Called when Lightning has done everything else, with the exception that ended the stage, if one did; the caller
+    finishes then. The caller may know an exception from before."""
+    on_written: Callable[[Path], None] | None
+    """Called in the background with the journal, when something was written to it."""
+    line: Line | None
+    """Where to report the steps while they go on; None for nowhere."""
+    events: Callable[[Any], DeviceEvents | None] = backend_for
+    """Gives timed events of the trainer's device, or None where there are none."""
+    ranges: Callable[[], nvtx_ranges.TorchNvtx] = nvtx_ranges.TorchNvtx
+    """Makes NVTX ranges."""
+    allocator: Callable[[Any], Allocator | None] = allocator_for
+    """Gives the allocator of the trainer's device, or None where there is none that can be read."""
+
+    def __post_init__(self, module: pl.LightningModule) -> None:
+        trainer = self.trainer
         self._run_delay: RunDelay | None = None
         self._compiled_before: Counters | None = None
         self._open = True
@@ -96,28 +89,29 @@ class Session:
         try:
             overridden = overridden_hooks(trainer, module)
             manual = not module.automatic_optimization
-            self._measured = self._open_stage(version, manual, overridden, on_end, on_written)
+            self._measured = self._open_stage(manual, overridden)
             self.tap = self._measured.tap
             self._gradient_wait = GradientWait(
                 partial(self.tap.place, GRADIENT_WAIT, "backward", is_rest=True), self.fence
             )
-            self._windows = WindowRecording(self._measured)
-            self._edges = self._loop_edges(module, on_end)
-            inputs = self._inputs = self._input_measurement()
-            self._lines = LineTimer(options.lines, partial(self.fence.report, "lines")) if options.lines else None
+            self.windows = WindowRecording(self._measured)
+            self._edges = self._loop_edges(module)
+            self._inputs = self._input_measurement()
+            names = self.options.lines
+            self._lines = LineTimer(names, partial(self.fence.report, "lines")) if names else None
             self._steps = StageSteps(
                 self._measured,
                 edges=self._edges,
-                windows=self._windows,
-                ranges=self._nvtx_ranges(manual, overridden, ranges),
-                inputs=inputs,
-                events=events,
-                allocator=allocator,
-                line=line,
+                windows=self.windows,
+                ranges=self._nvtx_ranges(manual, overridden),
+                inputs=self._inputs,
+                events=self.events,
+                allocator=self.allocator,
+                line=self.line,
                 timer=self._lines,
             )
             self._attachments = self._make_attachments()
-            self._journal.start()
+            self.journal.start()
             # From here on the trainer is touched.
             self._opened.append(self._restore)
             self.clock.set_failure_listener(self._steps_failed)
@@ -131,33 +125,26 @@ class Session:
 
     # Parts ----------------------------------------------------------------------------------------------------------
 
-    def _open_stage(
-        self,
-        version: str,
-        manual: bool,
-        overridden: frozenset[str],
-        on_end: Callable[[BaseException | None], None],
-        on_written: Callable[[Path], None] | None,
-    ) -> MeasuredStage:
+    def _open_stage(self, manual: bool, overridden: frozenset[str]) -> MeasuredStage:
         """The clock, the journal and the tap: all other parts measure with them and report to them."""
-        trainer, stage = self._trainer, self.stage
+        trainer, stage = self.trainer, self.stage
         self._run_delay = RunDelay.of_this_thread()
         self.clock = StepClock(
-            start_ns=self._entry.perf_ns,
+            start_ns=self.entry.perf_ns,
             delay_now=self._run_delay.read_ns if self._run_delay is not None else None,
         )
         self._edge_ns = self.clock.measure_edge_ns()
-        key = self.job = output_folder.run_key(self._launch, trainer.world_size)
-        self._journal = StageJournal(
-            output_folder.target_folder(self._options.dirpath, stage, trainer),
+        key = self.job = output_folder.run_key(self.launch, trainer.world_size)
+        self.journal = StageJournal(
+            output_folder.target_folder(self.options.dirpath, stage, trainer),
             key,
-            stage_header(trainer, stage, self._entry, version, key),
+            stage_header(trainer, stage, self.entry, self.version, key),
             self.clock,
             on_steps=self._on_steps_closed,
-            on_written=on_written,
+            on_written=self.on_written,
         )
-        self._opened.append(self._journal.close)
-        self.fence = self._journal.fence
+        self._opened.append(self.journal.close)
+        self.fence = self.journal.fence
         with self.fence.around("torch.compile"):
             self._compiled_before = counters_now()
         inner = trainer.profiler
@@ -168,87 +155,66 @@ class Session:
             manual=manual,
             overridden=overridden,
             does_nothing=partial(does_nothing, trainer),
-            on_failure=partial(self._journal.switched_off, "actions"),
-            on_end=on_end,
+            on_failure=partial(self.journal.switched_off, "actions"),
+            on_end=self.on_end,
         )
         return MeasuredStage(
-            trainer=trainer, stage=stage, options=self._options, clock=self.clock, tap=tap, journal=self._journal
+            trainer=trainer, stage=stage, options=self.options, clock=self.clock, tap=tap, journal=self.journal
         )
 
-    def _nvtx_ranges(
-        self, manual: bool, overridden: frozenset[str], ranges: Callable[[], nvtx_ranges.RangeBackend]
-    ) -> nvtx_ranges.NvtxRanges | None:
-        if not nvtx_ranges.is_enabled(self._options.nvtx, os.environ):
+    def _nvtx_ranges(self, manual: bool, overridden: frozenset[str]) -> nvtx_ranges.NvtxRanges | None:
+        if not nvtx_ranges.is_enabled(self.options.nvtx, os.environ):
             return None
         return nvtx_ranges.NvtxRanges(
-            ranges(),
+            self.ranges(),
             manual=manual,
             overridden=overridden,
             wrap_actions=self.tap.wrap_actions,
             colors=self.tap.colors,
-            on_failure=partial(self._journal.switched_off, "nvtx"),
+            on_failure=partial(self.journal.switched_off, "nvtx"),
         )
 
     def _input_measurement(self) -> InputMeasurement | None:
-        if not self._options.input_pipeline:
+        if not self.options.input_pipeline:
             return None
         return InputMeasurement(
             lambda: self._measured.loaders,
-            on_failure=partial(self._journal.switched_off, "input pipeline"),
-            notice=partial(self._journal.note, "input pipeline"),
+            on_failure=partial(self.journal.switched_off, "input pipeline"),
+            notice=partial(self.journal.note, "input pipeline"),
         )
 
-    def _loop_edges(self, module: pl.LightningModule, on_exception: Callable[[BaseException], None]) -> LoopEdges:
+    def _loop_edges(self, module: pl.LightningModule) -> LoopEdges:
         return LoopEdges(
-            self._trainer,
+            self.trainer,
             self.stage,
             self.clock,
             self.tap,
-            on_run=self._windows.install_signal_handler,
+            on_run=self.windows.install_signal_handler,
             on_start=partial(self._begin_evaluation, module),
-            on_validation=self._windows.validation_begins,
+            on_validation=partial(self.windows.interrupt, "validation began"),
             on_epoch_end=self._epoch_ended,
-            on_exception=on_exception,
+            on_exception=self.on_end,
             on_failure=self._steps_failed,
         )
 
     def _make_attachments(self) -> Attachments:
         annotations = annotated_regions.Recording(
             self.tap.annotated,
-            on_failure=partial(self._journal.switched_off, "annotated regions"),
+            on_failure=partial(self.journal.switched_off, "annotated regions"),
             is_compiling=torch.compiler.is_compiling,
         )
+        others = {"input pipeline": self._inputs, "lines": self._lines}
         return Attachments(
-            self._trainer,
+            self.trainer,
             tap=self.tap,
             edges=self._edges,
             annotations=annotations,
-            inputs=self._inputs,
-            lines=self._lines,
+            others={name: other for name, other in others.items() if other is not None},
             fence=self.fence,
-            notice=partial(self._journal.note, "loops"),
+            notice=partial(self.journal.note, "loops"),
         )
 
     # What the callback calls ----------------------------------------------------------------------------------------
-
-    @property
-    def folder(self) -> Path:
-        """Where the stage is recorded."""
-        return self._journal.folder
-
-    @property
-    def journal(self) -> Path:
-        """What is recorded."""
-        return self._journal.path
-
-    @property
-    def notices(self) -> list[Notice]:
-        """What the report is to say."""
-        return self._journal.notices
-
-    def belongs_to(self, trainer: object) -> bool:
-        """Whether it measures this trainer."""
-        return self._trainer is trainer
 
     @property
     def logger_step(self) -> int:
@@ -265,7 +231,7 @@ class Session:
         """Counters are restored and loaders are there."""
         self._steps.begin(
             module,
-            epoch_ns=self._entry.epoch_ns,
+            epoch_ns=self.entry.epoch_ns,
             compiled_before=self._compiled_before,
             steps_are_seen=not self._steps_off,
         )
@@ -274,11 +240,11 @@ class Session:
         """Write down the shapes of the first batch; nothing of it is kept."""
         with self.fence.around("conditions"):
             if self._open and (found := conditions.describe(batch)):
-                self._journal.post(Conditions(values=found))
+                self.journal.post(Conditions(values=found))
         with self.fence.around("samples"):
             if self._open and callable(count := self._measured.options.samples):
                 if (samples := int(count(batch))) > 0:
-                    self._journal.post(Conditions(values={SAMPLES: samples}))
+                    self.journal.post(Conditions(values={SAMPLES: samples}))
                 else:
                     self.fence.report(
                         "samples", f"samples= returned {samples} for the first batch: rows are counted instead"
@@ -288,17 +254,12 @@ class Session:
         """Write down what anomaly detection costs; nothing of the loss is kept."""
         with self.fence.around("conditions"):
             if self._open and (found := anomaly_cost(loss)):
-                self._journal.post(Conditions(values=found))
-
-    @property
-    def rank(self) -> int:
-        """Of this process in its job."""
-        return int(self._trainer.global_rank)
+                self.journal.post(Conditions(values=found))
 
     @property
     def waits_in_backward(self) -> bool:
         """Whether the main thread waits for other ranks in its backward, so that :meth:`backward_begins` is of use."""
-        trainer = self._trainer
+        trainer = self.trainer
         return self.stage == "fit" and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu"
 
     def backward_begins(self, loss: torch.Tensor) -> None:
@@ -309,14 +270,6 @@ class Session:
         """The last step is over; what follows is teardown. Safe to call twice."""
         self._steps.end()
 
-    def start_window(self) -> None:
-        """The user's code asks for a window."""
-        self._windows.start()
-
-    def stop_window(self) -> None:
-        """The user's code ends it."""
-        self._windows.stop()
-
     # What the loops call --------------------------------------------------------------------------------------------
 
     def _begin_evaluation(self, module: pl.LightningModule) -> None:
@@ -325,7 +278,7 @@ class Session:
 
     def _epoch_ended(self) -> None:
         self._steps.boundary.end_step()
-        self._windows.epoch_ended()
+        self.windows.interrupt("the epoch ended")
         if self.stage != "fit":  # there is only one
             with self.fence.around("end of the steps"):
                 self.steps_end()
@@ -341,12 +294,12 @@ class Session:
         if self._steps_off:
             return
         self._steps_off = True
-        self._journal.switched_off("steps", error)
+        self.journal.switched_off("steps", error)
         self._attachments.detach()
         for end in (
             self._steps.end_live_line,
             self._steps.boundary.end_step,
-            lambda: self._windows.end("steps are not measured any more"),
+            lambda: self.windows.end("steps are not measured any more"),
             lambda: self.clock.listen(None, NEVER),
             lambda: self.clock.open_segment("unmeasured"),
         ):
@@ -367,14 +320,14 @@ class Session:
         self._post_lines()
         with self.fence.around("journal"):
             self.clock.open_segment("teardown")
-            self._journal.post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts
-            self._journal.sync()
+            self.journal.post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts
+            self.journal.sync()
 
     def wait_for_traces(self, timeout_s: float) -> None:
         """Wait until the windows are compressed and analysed, at most so long in all calls together."""
         begin = monotonic()
         self._steps.boundary.wait(max(0.0, timeout_s - self._waited_s))
-        self._windows.wait(max(0.0, timeout_s - self._waited_s))
+        self.windows.wait(max(0.0, timeout_s - self._waited_s))
         self._waited_s += monotonic() - begin
 
     def failed(self, error: BaseException) -> None:
@@ -400,7 +353,7 @@ class Session:
         self._open = False
         last: list[Footer] = []
         self._steps.boundary.close()
-        self._windows.end(status)
+        self.windows.end(status)
         self._post_lines()
         self._restore()
         with self.fence.around("steps"):
@@ -419,9 +372,9 @@ class Session:
             if self._lines is None:
                 return
             if found := self._lines.times():
-                self._journal.post(LineTimesRecord(functions=found))
+                self.journal.post(LineTimesRecord(functions=found))
             for name in self._lines.never_called():
-                self._journal.note("lines", f"{name} was never called by this name in the training process")
+                self.journal.note("lines", f"{name} was never called by this name in the training process")
 
     def give_up(self) -> None:
         """After a failure on the way: nothing of ours stays. Raises only what has to end the run."""
@@ -437,13 +390,13 @@ class Session:
 
     def _restore(self) -> None:
         """Torch, the process's signals and the trainer are as they were found."""
-        self._windows.unwatch()
+        self.windows.unwatch()
         self._attachments.detach()
 
     def _close_files(self, last: Sequence[Record] = ()) -> None:
         for _ in range(2):  # what failed once is tried once more
             with self.fence.around("journal"):
-                self._journal.close(last)
+                self.journal.close(last)
             with self.fence.around("run delay"):
                 self._close_run_delay()
             with self.fence.around("input pipeline"):
@@ -455,12 +408,12 @@ class Session:
             self._run_delay.close()
 
     def _footer(self, status: str) -> Footer:
-        return self._journal.footer(status, self._overhead(), self._failed_at, left_collective=self._left_collective)
+        return self.journal.footer(status, self._overhead(), self._failed_at, left_collective=self._left_collective)
 
     def _overhead(self) -> dict[str, float]:
         return {
             "edge_ns": self._edge_ns,
             "conditions_s": self._steps.conditions_s,
-            "journal_cpu_s": self._journal.cpu_s,
+            "journal_cpu_s": self.journal.cpu_s,
             "samplers_cpu_s": self._steps.samplers_cpu_s,
         }

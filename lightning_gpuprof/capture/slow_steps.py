@@ -53,9 +53,6 @@ class SlowSteps:
     a step is compared with others of its kind only, because that it is slower is our doing. A single long step and one
     that comes at every tenth are no slowdown: they are part of how the run is, no window could aim at them, and
     ``step-outliers`` reports them.
-
-    Args:
-        slots: The clock's, which may grow.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:

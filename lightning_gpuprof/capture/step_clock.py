@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -68,12 +69,9 @@ class ClosedSegment(NamedTuple):
     charged: list[int]
 
 
-class BoundaryListener(Protocol):
-    """Called on the main thread at a step's start, once ``global_step`` has reached the step it asked for."""
-
-    def __call__(self, batch: int, global_step: int, now_ns: int, /) -> int:
-        """Return the ``global_step`` from which on to be called again."""
-
+BoundaryListener = Callable[[int, int, int], int]
+"""Called on the main thread at a step's start, once ``global_step`` has reached the step it asked for: with the batch,
+``global_step`` and the time in ns. Returns the ``global_step`` from which on to be called again."""
 
 NEVER = 1 << 62
 
@@ -343,19 +341,11 @@ class StepClock:
                 on_cpu_mode(False)
             cur = loop_slot
 
-        def cancel_step() -> None:
-            """The fetch found no batch: what was begun is no step."""
+        def drop_step(instead: SegmentKind) -> None:
+            """What was begun is no step: the fetch found no batch, or an exception left it unfinished."""
             nonlocal kind, batch, flags
             if kind == "step":
-                kind = "epoch_gap"
-                batch -= 1
-                flags = 0
-
-        def abort_step() -> None:
-            """An exception left the step unfinished: it is no step, and what follows is the end."""
-            nonlocal kind, batch, flags
-            if kind == "step":
-                kind = "teardown"
+                kind = instead
                 batch -= 1
                 flags = 0
 
@@ -449,8 +439,8 @@ class StepClock:
         self._marker_cpu = marker_cpu
         self._grow = grow
         self.begin_step = begin_step
-        self.cancel_step = cancel_step
-        self.abort_step = abort_step
+        self.cancel_step = partial(drop_step, "epoch_gap")
+        self.abort_step = partial(drop_step, "teardown")
         self.begin_epoch = begin_epoch
         self.end_epoch = end_epoch
         self.count = count

@@ -78,11 +78,7 @@ class ThreadSources:
 
     @classmethod
     def of(cls, thread_id: int) -> ThreadSources | None:
-        """Of a thread of this process; None where the system does not say it, or the thread is not alive.
-
-        Args:
-            thread_id: As of ``threading.get_ident()``.
-        """
+        """Of a thread by its ``threading.get_ident()``; None where the system does not say it, or it is not alive."""
         native_id = next((one.native_id for one in threading.enumerate() if one.ident == thread_id), None)
         if native_id is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
             return None
@@ -100,11 +96,7 @@ class ThreadSources:
 
 
 class ThreadState:
-    """The state of one thread at one moment after another.
-
-    Args:
-        sources: Of that thread; None: nothing is known.
-    """
+    """The state of one thread at one moment after another; without sources nothing is known."""
 
     def __init__(self, sources: ThreadSources | None) -> None:
         self._sources = sources

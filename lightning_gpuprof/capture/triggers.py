@@ -28,23 +28,23 @@ LEAD_S = 3.0
 """From the plan to its step. The ranks look twice a second; a network file system may show a file 1 or 2 s late."""
 
 
+@dataclass(eq=False, repr=False)
 class TriggerFile:
-    """Looks at the file's time of change; what it was at the start does not count.
+    """Looks at the file's time of change; what it was at the start does not count."""
 
-    Args:
-        path: The file, which need not exist.
-        now: Clock in seconds.
-    """
+    path: Path
+    """Need not exist."""
+    _: KW_ONLY
+    now: Callable[[], float] = time.monotonic
+    """Clock in seconds."""
 
-    def __init__(self, path: Path, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
-        self._now = now
+    def __post_init__(self) -> None:
         self._due_s = 0.0
         self._seen = self._changed_ns()
 
     def touched(self) -> bool:
         """Whether it was touched since the last call that said so; asks the file system twice a second at most."""
-        now = self._now()
+        now = self.now()
         if now < self._due_s:
             return False
         self._due_s = now + LOOK_EVERY_S
@@ -54,7 +54,7 @@ class TriggerFile:
 
     def _changed_ns(self) -> int | None:
         try:
-            return self._path.stat().st_mtime_ns
+            return self.path.stat().st_mtime_ns
         except OSError:
             return None
 

@@ -174,18 +174,11 @@ class WindowRecording:
         """Whether a window, or its warm-up, is open."""
         return self._tracing
 
-    def validation_begins(self) -> None:
-        """Validation begins beside a training step."""
+    def interrupt(self, why: str) -> None:
+        """What follows belongs to no step: validation beside one, or the end of an epoch."""
         if (controller := self._controller) is not None:
             with self._fence.around(PART):
-                controller.at_validation()
-            self._drop_if_failed()
-
-    def epoch_ended(self) -> None:
-        """The epoch's last step is over."""
-        if (controller := self._controller) is not None:
-            with self._fence.around(PART):
-                controller.at_epoch_end()
+                controller.interrupt(why)
             self._drop_if_failed()
 
     def end(self, reason: str) -> None:

@@ -218,18 +218,16 @@ class WindowController:
         if self._state == "open":
             self._pending[0] = replace(self._pending[0], stop=min(self._pending[0].stop, self._last_step))
 
-    def at_validation(self) -> None:
-        """Validation begins beside the step; what follows belongs to no step, and may take long."""
-        self._interrupt("closed: validation began")
+    def interrupt(self, why: str) -> None:
+        """What follows belongs to no step, and may take long: close an open window.
 
-    def at_epoch_end(self) -> None:
-        """The epoch's last step is over: what follows belongs to no step, and may take long."""
-        self._interrupt("closed: the epoch ended")
+        A warm-up begins again at the next boundary, so that the window is not lost.
 
-    def _interrupt(self, problem: str) -> None:
-        """Close an open window, and begin a warm-up again at the next boundary, so that the window is not lost."""
+        Args:
+            why: ``validation began`` or ``the epoch ended``.
+        """
         if self._state == "open":
-            self._close("" if self._last_step >= self._pending[0].stop else problem)
+            self._close("" if self._last_step >= self._pending[0].stop else f"closed: {why}")
         elif self._state == "warming":
             self._state = "idle"
             try:

@@ -118,10 +118,10 @@ class Run:
             if self.profiled:
                 self.traced_batches.append(batch)
             if batch in validates_after:
-                self.controller.at_validation()
+                self.controller.interrupt("validation began")
                 assert not self.profiled
             if epoch_batches and (batch + 1) % epoch_batches == 0:
-                self.controller.at_epoch_end()
+                self.controller.interrupt("the epoch ended")
                 assert not self.profiled
         self.controller.end("finished", first_step + batches * steps_per_batch // batches_per_step)
 

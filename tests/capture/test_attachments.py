@@ -47,8 +47,7 @@ def attachments(noting: Any) -> tuple[Attachments, Any]:
         tap=tap,
         edges=noting,
         annotations=noting,
-        inputs=noting,
-        lines=noting,
+        others={"input pipeline": noting, "lines": noting},
         fence=fence,
         notice=noting.reported.append,
     )

@@ -36,36 +36,36 @@ def backend() -> NotingNvtx:
 
 
 @pytest.mark.parametrize(
-    ("action", "region", "name"),
+    ("action", "name"),
     [
-        ("[_TrainingEpochLoop].train_dataloader_next", "main", "data_wait"),
-        ("[Strategy]SingleDeviceStrategy.batch_to_device", "main", "h2d"),
-        ("[Strategy]SingleDeviceStrategy.training_step", "main", "forward"),
-        ("[Strategy]SingleDeviceStrategy.backward", "main", "backward"),
-        ("[LightningModule]Model.optimizer_step", "main", "optimizer"),
-        ("[LightningModule]Model.optimizer_zero_grad", "main", "zero_grad"),
-        ("[LightningModule]Model.configure_gradient_clipping", "main", None),  # nothing is clipped
-        ("[Callback]EMA{'decay': 0.9}.on_train_batch_end", "main", "EMA.on_train_batch_end"),
-        ("[LightningModule]Model.on_train_batch_start", "main", None),  # not overridden: nothing in it
-        ("run_training_batch", "main", None),
-        ("run_training_epoch", "main", "run_training_epoch"),
-        ("save_checkpoint", "main", "checkpoint"),
-        ("evaluation loop", "main", "validation"),
-        ("broadcast_sigterm", "main", "sync"),
-        ("self.log", "main", "logging"),
-        ("[Strategy]SingleDeviceStrategy.validation_step", "validation", "forward"),
-        ("[_EvaluationLoop].val_next", "validation", "data_wait"),
-        ("[Callback]EMA.on_validation_start", "validation", "EMA.on_validation_start"),
+        ("[_TrainingEpochLoop].train_dataloader_next", "data_wait"),
+        ("[Strategy]SingleDeviceStrategy.batch_to_device", "h2d"),
+        ("[Strategy]SingleDeviceStrategy.training_step", "forward"),
+        ("[Strategy]SingleDeviceStrategy.backward", "backward"),
+        ("[LightningModule]Model.optimizer_step", "optimizer"),
+        ("[LightningModule]Model.optimizer_zero_grad", "zero_grad"),
+        ("[LightningModule]Model.configure_gradient_clipping", None),  # nothing is clipped
+        ("[Callback]EMA{'decay': 0.9}.on_train_batch_end", "EMA.on_train_batch_end"),
+        ("[LightningModule]Model.on_train_batch_start", None),  # not overridden: nothing in it
+        ("run_training_batch", None),
+        ("run_training_epoch", "run_training_epoch"),
+        ("save_checkpoint", "checkpoint"),
+        ("evaluation loop", "validation"),
+        ("broadcast_sigterm", "sync"),
+        ("self.log", "logging"),
+        ("[Strategy]SingleDeviceStrategy.validation_step", "forward"),
+        ("[_EvaluationLoop].val_next", "data_wait"),
+        ("[Callback]EMA.on_validation_start", "EMA.on_validation_start"),
     ],
 )
-def test_ranges_are_named_like_the_phases_of_the_reports(action: str, region: Region, name: str | None) -> None:
-    assert range_name(action, region, manual=False, overridden=frozenset()) == name
+def test_ranges_are_named_like_the_phases_of_the_reports(action: str, name: str | None) -> None:
+    assert range_name(action, manual=False, overridden=frozenset()) == name
 
 
 def test_ranges_nest_as_the_actions_do_and_steps_follow_each_other(backend: NotingNvtx) -> None:
     ranges = make(backend)
-    optimizer = ranges.wrap("main", "[LightningModule]M.optimizer_step", nullcontext())
-    forward = ranges.wrap("main", "[Strategy]S.training_step", nullcontext())
+    optimizer = ranges.wrap("[LightningModule]M.optimizer_step", nullcontext())
+    forward = ranges.wrap("[Strategy]S.training_step", nullcontext())
     for batch in (4, 5):
         ranges.begin_step(batch)
         with optimizer, forward:
@@ -84,14 +84,14 @@ def test_ranges_nest_as_the_actions_do_and_steps_follow_each_other(backend: Noti
 
 
 def test_a_range_may_be_nested_in_itself(backend: NotingNvtx) -> None:
-    forward = make(backend).wrap("main", "[Strategy]S.training_step", nullcontext())
+    forward = make(backend).wrap("[Strategy]S.training_step", nullcontext())
     with forward, forward:
         assert backend.open == ["forward", "forward"]
     assert backend.open == []
 
 
 def test_an_exception_passes_through_and_closes_the_range(backend: NotingNvtx) -> None:
-    forward = make(backend).wrap("main", "[Strategy]S.training_step", nullcontext())
+    forward = make(backend).wrap("[Strategy]S.training_step", nullcontext())
     with pytest.raises(ZeroDivisionError), forward:
         raise ZeroDivisionError
     assert backend.open == []
@@ -110,15 +110,15 @@ def test_what_is_wrapped_still_measures() -> None:
 def test_actions_without_a_range_and_wrapped_ones_stay_as_they_are() -> None:
     ranges = make(NotingNvtx())
     context = nullcontext()
-    assert ranges.wrap("main", "run_training_batch", context) is context
-    once = ranges.wrap("main", "[Strategy]S.training_step", context)
-    assert ranges.wrap("main", "[Strategy]S.training_step", once) is once
+    assert ranges.wrap("run_training_batch", context) is context
+    once = ranges.wrap("[Strategy]S.training_step", context)
+    assert ranges.wrap("[Strategy]S.training_step", once) is once
 
 
 def test_a_backend_that_fails_is_reported_once_and_the_actions_go_on() -> None:
     failures: list[Exception] = []
     ranges = make(NotingNvtx(broken=True), failures)
-    forward = ranges.wrap("main", "[Strategy]S.training_step", nullcontext())
+    forward = ranges.wrap("[Strategy]S.training_step", nullcontext())
     ran = 0
     for batch in range(3):
         ranges.begin_step(batch)
@@ -128,13 +128,13 @@ def test_a_backend_that_fails_is_reported_once_and_the_actions_go_on() -> None:
     assert ran == 3
     assert [str(error) for error in failures] == ["NVTX functions not installed"]
     context = nullcontext()
-    assert ranges.wrap("main", "[Strategy]S.training_step", context) is context
+    assert ranges.wrap("[Strategy]S.training_step", context) is context
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has NVTX")
 def test_a_torch_without_nvtx_switches_ranges_off() -> None:
     failures: list[Exception] = []
-    with make(TorchNvtx(), failures).wrap("main", "[Strategy]S.training_step", nullcontext()):
+    with make(TorchNvtx(), failures).wrap("[Strategy]S.training_step", nullcontext()):
         pass
     assert [type(error) for error in failures] == [RuntimeError]
 
@@ -161,7 +161,7 @@ def test_real_ranges_are_pushed_and_popped() -> None:
     failures: list[Exception] = []
     ranges = make(TorchNvtx(), failures)
     ranges.begin_step(0)
-    with ranges.wrap("main", "[Strategy]S.training_step", nullcontext()):
+    with ranges.wrap("[Strategy]S.training_step", nullcontext()):
         pass
     ranges.end_step()
     assert torch.cuda.nvtx.range_pop() == depth
@@ -217,7 +217,7 @@ def test_a_colour_is_known_before_its_range_begins(backend: NotingNvtx) -> None:
     given = {"augment": "green", "loss": "#1234567", "copy": ""}
     ranges = make(backend)
     ranges.colors = given
-    made = [ranges.wrap("main", f"[annotate]{name}", nullcontext()) for name in given]
+    made = [ranges.wrap(f"[annotate]{name}", nullcontext()) for name in given]
     ranges.colors = {}
     for one in made:
         with one:

@@ -120,7 +120,7 @@ def test_a_window_that_ends_with_its_epoch_is_closed_there_and_not_after_what_fo
         if step >= wake:
             wake = run.controller.at_boundary(step, step, step + 1)
     run.now = 77
-    run.controller.at_epoch_end()
+    run.controller.interrupt("the epoch ended")
     assert run.tracer.calls[-1] == "stop"
     assert run.records[0].stop_ns == 77
     assert spans(run) == [(4, 5, "")]

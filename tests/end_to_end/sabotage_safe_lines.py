@@ -113,7 +113,7 @@ _SAFE = frozenset(
         "with self._changed:",
         "with self._lock:",
         # What notes or lets go of a file.
-        "self._opened.append(self._journal.close)",
+        "self._opened.append(self.journal.close)",
         "os.close(self._descriptor)",
         "os.close(descriptor)",
         "self.file.close()",
@@ -155,7 +155,7 @@ _NEED_NOT_WARN = (
 _NEED_NOT_WARN_IN = (
     "_NamedRange",
     "_FetchRange",
-    "_ModuleRanges",
+    "_with_ranges",
     "TorchTracer.stop",
     "write_trace",
     "BackgroundStop.begin",

@@ -10,11 +10,21 @@ US = 1_000
 
 @dataclass(eq=False)
 class FakeEvent:
+    device: "FakeDevice"
     recorded: int = 0
     """How often."""
     at_ns: int | None = None
     """When the device passed it; None while it is queued."""
     stream: int = 0
+
+    def record(self) -> None:
+        self.device.record(self)
+
+    def query(self) -> bool:
+        return self.device.is_done(self)
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return self.device.elapsed_ns(self, end) / 1e6
 
 
 class FakeDevice:
@@ -38,7 +48,7 @@ class FakeDevice:
 
     def new_event(self) -> FakeEvent:
         self._called("new_event")
-        return FakeEvent()
+        return FakeEvent(self)
 
     def record(self, event: FakeEvent) -> None:
         self._called("record")

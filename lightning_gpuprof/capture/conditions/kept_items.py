@@ -19,11 +19,7 @@ _MAX_INNER = 100
 
 
 class KeptItems:
-    """Counts items when made and again when asked. Looks into attributes, and into dictionaries of containers.
-
-    Args:
-        owners: The modules, callbacks and datasets of this process.
-    """
+    """Counts items when made and again when asked. Looks into attributes, and into dictionaries of containers."""
 
     def __init__(self, owners: list[Any]) -> None:
         self._owners = owners

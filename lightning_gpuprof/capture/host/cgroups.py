@@ -98,9 +98,6 @@ class ControlGroup:
     """The groups whose limits bind: of all that hold this process, those with the smallest quota and memory limit.
 
     Where none sets a limit, its own group counts, as far as it has the files.
-
-    Args:
-        groups: All that hold this process.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -139,28 +136,22 @@ class ControlGroup:
 
     def memory(self) -> tuple[dict[str, float], dict[str, float]]:
         """Levels of memory, and counters of what happened at its limits."""
-        if self._memory_v2 is not None:
-            folder = self._memory_v2
-            used = proc_file.number(proc_file.read_if_there(f"{folder}/memory.current"))
-            stat = proc_file.keyed(proc_file.read_if_there(f"{folder}/memory.stat"))
-            events = proc_file.keyed(proc_file.read_if_there(f"{folder}/memory.events"))
-            cached = stat.get(b"inactive_file")
-            names = {b"high": "memory_high_count", b"max": "memory_max_count", b"oom_kill": "oom_kill_count"}
-            counters = {name: float(events[key]) for key, name in names.items() if key in events}
-        elif self._memory_v1 is not None:
-            folder = self._memory_v1
-            used = proc_file.number(proc_file.read_if_there(f"{folder}/memory.usage_in_bytes"))
-            stat = proc_file.keyed(proc_file.read_if_there(f"{folder}/memory.stat"))
-            cached = stat.get(b"total_inactive_file", stat.get(b"inactive_file"))
-            counters = {}
-            failed = proc_file.number(proc_file.read_if_there(f"{folder}/memory.failcnt"))
-            if failed is not None:
-                counters["memory_max_count"] = float(failed)
-            killed = proc_file.keyed(proc_file.read_if_there(f"{folder}/memory.oom_control")).get(b"oom_kill")
-            if killed is not None:
-                counters["oom_kill_count"] = float(killed)
-        else:
+        folder = self._memory_v1 if self._memory_v2 is None else self._memory_v2
+        if folder is None:
             return {}, {}
+        stat = proc_file.keyed(proc_file.read_if_there(f"{folder}/memory.stat"))
+        if self._memory_v2 is not None:
+            used = proc_file.number(proc_file.read_if_there(f"{folder}/memory.current"))
+            cached = stat.get(b"inactive_file")
+            events = proc_file.keyed(proc_file.read_if_there(f"{folder}/memory.events"))
+        else:
+            used = proc_file.number(proc_file.read_if_there(f"{folder}/memory.usage_in_bytes"))
+            cached = stat.get(b"total_inactive_file", stat.get(b"inactive_file"))
+            events = proc_file.keyed(proc_file.read_if_there(f"{folder}/memory.oom_control"))
+            if (failed := proc_file.number(proc_file.read_if_there(f"{folder}/memory.failcnt"))) is not None:
+                events[b"max"] = failed
+        names = {b"high": "memory_high_count", b"max": "memory_max_count", b"oom_kill": "oom_kill_count"}
+        counters = {name: float(events[key]) for key, name in names.items() if key in events}
         levels: dict[str, float] = {}
         if used is not None:
             levels["memory_used_bytes"] = float(used)

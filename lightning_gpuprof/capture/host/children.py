@@ -3,7 +3,7 @@
 import multiprocessing.process
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from lightning_gpuprof.capture.host import proc_file
@@ -65,6 +65,7 @@ class _Child:
     """PSS and USS; read now and then, and handed over once."""
 
 
+@dataclass(eq=False, repr=False)
 class Children:
     """Watches the processes below this one.
 
@@ -72,38 +73,29 @@ class Children:
     minute at most, and where torch names none (before 2.6), any daemon of ``multiprocessing`` counts as one. A worker
     has the smallest number that is free when it is first seen, so that each epoch's new workers take the places of
     those that ended.
-
-    Args:
-        proc_root: Where the process table is mounted.
-        find: Finds all processes below this one.
-        names_workers: Whether torch names its workers.
-        daemons: Processes that are workers if they have no name.
-        io_wait: Whether the kernel keeps the time that processes wait for disks.
-        thread_cpu_s: CPU clock of the calling thread, by which the search limits itself.
-        wall_s: The clock by which reading of the slow files limits itself.
-        boot_s: The clock to which the start of processes refers.
     """
 
-    def __init__(
-        self,
-        proc_root: str,
-        find: Callable[[], Collection[int]],
-        *,
-        names_workers: bool = True,
-        daemons: Callable[[], Collection[int]] = daemonic_children,
-        io_wait: bool = False,
-        thread_cpu_s: Callable[[], float] = time.thread_time,
-        wall_s: Callable[[], float] = time.monotonic,
-        boot_s: Callable[[], float],
-    ) -> None:
-        self._proc = proc_root
-        self._find = find
-        self._names_workers = names_workers
-        self._daemons = daemons
-        self._io_wait = io_wait
-        self._boot_s = boot_s
-        self._search = CostLimiter(_SEARCH_COST_RATIO, thread_cpu_s)
-        self._proportional = CostLimiter(_PROPORTIONAL_COST_RATIO, wall_s, _PROPORTIONAL_AT_LEAST_S)
+    proc_root: str
+    """Where the process table is mounted."""
+    find: Callable[[], Collection[int]]
+    """Finds all processes below this one."""
+    _: KW_ONLY
+    names_workers: bool = True
+    """Whether torch names its workers."""
+    daemons: Callable[[], Collection[int]] = daemonic_children
+    """Processes that are workers if they have no name."""
+    io_wait: bool = False
+    """Whether the kernel keeps the time that processes wait for disks."""
+    thread_cpu_s: Callable[[], float] = time.thread_time
+    """CPU clock of the calling thread, by which the search limits itself."""
+    wall_s: Callable[[], float] = time.monotonic
+    """The clock by which reading of the slow files limits itself."""
+    boot_s: Callable[[], float]
+    """The clock to which the start of processes refers."""
+
+    def __post_init__(self) -> None:
+        self._search = CostLimiter(_SEARCH_COST_RATIO, self.thread_cpu_s)
+        self._proportional = CostLimiter(_PROPORTIONAL_COST_RATIO, self.wall_s, _PROPORTIONAL_AT_LEAST_S)
         self._children: dict[int, _Child] = {}
         self._known = False
         self._samples = 0
@@ -169,11 +161,11 @@ class Children:
         return next((kind for kind in kinds if kind in ended), "children")
 
     def _look(self) -> None:
-        found = set(self._find())
+        found = set(self.find())
         self._known = True
         for pid in self._children.keys() - found:
             self._forget(pid)
-        daemons = self._daemons()
+        daemons = self.daemons()
         for pid in sorted(found - self._children.keys()):
             kind: Kind = "workers" if pid in daemons else "ours" if self._is_helper(pid) else "children"
             self._children[pid] = _Child(self._free_number() if kind == "workers" else -1, kind)
@@ -183,13 +175,13 @@ class Children:
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def _is_helper(self, pid: int) -> bool:
-        command = proc_file.read_if_there(f"{self._proc}/{pid}/cmdline") or b""
+        command = proc_file.read_if_there(f"{self.proc_root}/{pid}/cmdline") or b""
         return JOB_MODULE.encode() in command or _RESOURCE_TRACKER in command
 
     def _read(self, pid: int, child: _Child, t_ns: int, elapsed_s: float | None) -> bool:
         """Whether it could be read; one that has ended is forgotten, which is no failure."""
         try:
-            reading = read_process(f"{self._proc}/{pid}", io_wait=self._io_wait)
+            reading = read_process(f"{self.proc_root}/{pid}", io_wait=self.io_wait)
         except (FileNotFoundError, ProcessLookupError):
             self._forget(pid)
             return True
@@ -219,14 +211,14 @@ class Children:
 
     def _is_too_old(self, reading: ProcessReading) -> bool:
         """Whether it would have the name of a worker by now, if it were one."""
-        return self._names_workers and self._boot_s() - reading.started_s > _NAMING_TIMEOUT_S
+        return self.names_workers and self.boot_s() - reading.started_s > _NAMING_TIMEOUT_S
 
     def _rates(self, child: _Child, reading: ProcessReading, t_ns: int, elapsed_s: float | None) -> dict[str, float]:
         """Growth per second; a process that is new counts with its mean since its start, or with all if it is young."""
         new, child.seen = not child.seen, True
         rates = child.growth.per_s(reading.counters, t_ns)
         if new and elapsed_s is not None:
-            age_s = max(elapsed_s, self._boot_s() - reading.started_s)
+            age_s = max(elapsed_s, self.boot_s() - reading.started_s)
             rates = {name: value / age_s for name, value in reading.counters.items()}
         if "cpu_user_cpus" in rates and "cpu_system_cpus" in rates:
             rates["cpu_cpus"] = rates["cpu_user_cpus"] + rates["cpu_system_cpus"]
@@ -236,7 +228,9 @@ class Children:
         for pid, child in self._children.items():
             if child.kind == "workers":
                 try:
-                    child.proportional = proportional_bytes(f"{self._proc}/{pid}", child.levels.get("rss_bytes", 0.0))
+                    child.proportional = proportional_bytes(
+                        f"{self.proc_root}/{pid}", child.levels.get("rss_bytes", 0.0)
+                    )
                 except OSError:
                     child.proportional = {}
 

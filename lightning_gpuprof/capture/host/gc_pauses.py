@@ -12,7 +12,7 @@ import operator
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -110,6 +110,7 @@ _MAX_SAMPLES = 7200
 """In the time so far, as of the host."""
 
 
+@dataclass(eq=False, repr=False)
 class GcSampler:
     """Samples the pauses of Python's garbage collector, which stop the main thread whoever caused them.
 
@@ -121,42 +122,36 @@ class GcSampler:
                   collections that were too many to be noted
     ``gc_pause``  a pause of 5 ms or more, at its start: ``pause_s``, ``generation``
     ============  =====================================================================================================
-
-    Args:
-        interval_s: Seconds between two samples.
-        pauses: Notes them.
-        collections: The interpreter's count of collections by generation.
     """
+
+    interval_s: float = 1.0
+    """Seconds between two samples."""
+    _: KW_ONLY
+    pauses: GcPauses = field(default_factory=GcPauses)
+    """Notes them."""
+    collections: Callable[[], Sequence[int]] = collections_so_far
+    """The interpreter's count of collections by generation."""
 
     name = "gc"
 
-    def __init__(
-        self,
-        interval_s: float = 1.0,
-        *,
-        pauses: GcPauses | None = None,
-        collections: Callable[[], Sequence[int]] = collections_so_far,
-    ) -> None:
-        self.interval_s = interval_s
-        self._wanted_s = interval_s
+    def __post_init__(self) -> None:
+        self._wanted_s = self.interval_s
         self._first_ns: int | None = None
-        self._pauses = GcPauses() if pauses is None else pauses
-        self._collections = collections
         self._counted = 0
         self._last_ns: int | None = None
 
     def open(self) -> None:
         """Listen to the collector."""
-        self._counted = sum(self._collections())
-        self._pauses.begin()
+        self._counted = sum(self.collections())
+        self.pauses.begin()
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """What happened since the sample before; nothing at the first."""
         last, self._last_ns = self._last_ns, t_ns
         self._first_ns = t_ns if self._first_ns is None else self._first_ns
         self.interval_s = max(self._wanted_s, (t_ns - self._first_ns) / 1e9 / _MAX_SAMPLES)
-        pauses = self._pauses.take()
-        counted = sum(self._collections())
+        pauses = self.pauses.take()
+        counted = sum(self.collections())
         lost = counted - self._counted - len(pauses)
         self._counted = counted
         if last is None or t_ns <= last:
@@ -180,7 +175,7 @@ class GcSampler:
 
     def close(self) -> Sequence[Reading]:
         """Listen no more."""
-        self._pauses.end()
+        self.pauses.end()
         return ()
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -108,20 +109,17 @@ class Growth:
         return {name: value / elapsed_s for name, value in grown.items()} if elapsed_s > 0 else {}
 
 
+@dataclass(eq=False, repr=False)
 class CostLimiter:
-    """Lets something be done as often as its cost allows, and not more often than wanted.
+    """Lets something be done as often as its cost allows, and not more often than wanted."""
 
-    Args:
-        cost_ratio: Share of the time that it may take.
-        clock_s: The clock by which its cost is measured: CPU time of the thread, or wall time.
-        at_least_s: Time from one to the next even if it costs nothing.
-    """
-
-    def __init__(self, cost_ratio: float, clock_s: Callable[[], float], at_least_s: float = 0.0) -> None:
-        self._cost_ratio = cost_ratio
-        self._clock_s = clock_s
-        self._at_least_s = at_least_s
-        self._next_ns: int | None = None
+    cost_ratio: float
+    """Share of the time that it may take."""
+    clock_s: Callable[[], float]
+    """The clock by which its cost is measured: CPU time of the thread, or wall time."""
+    at_least_s: float = 0.0
+    """Time from one to the next even if it costs nothing."""
+    _next_ns: int | None = None
 
     def run(self, t_ns: int, do: Callable[[], Result]) -> Result | None:
         """Do it if it is due; its cost decides when it is due again, also where it fails.
@@ -135,9 +133,9 @@ class CostLimiter:
         """
         if self._next_ns is not None and t_ns < self._next_ns:
             return None
-        before_s = self._clock_s()
+        before_s = self.clock_s()
         try:
             return do()
         finally:
-            cost_s = max(0.0, self._clock_s() - before_s)
-            self._next_ns = t_ns + round(max(cost_s / self._cost_ratio, self._at_least_s) * 1e9)
+            cost_s = max(0.0, self.clock_s() - before_s)
+            self._next_ns = t_ns + round(max(cost_s / self.cost_ratio, self.at_least_s) * 1e9)

@@ -176,11 +176,7 @@ def run_delay_ns(path: str) -> int:
 
 
 class RunDelay:
-    """The second number of ``/proc/self/task/<thread>/schedstat``; one read is about 1 µs.
-
-    Args:
-        descriptor: The opened file.
-    """
+    """The second number of ``/proc/self/task/<thread>/schedstat``; one read is about 1 µs."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 import torch.multiprocessing
@@ -17,7 +18,7 @@ from lightning_gpuprof.capture.host.process_files import proportional_bytes, rea
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
 from lightning_gpuprof.capture.host.sources import Roots, examine
 from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_threads
-from lightning_gpuprof.capture.recorder import Reading, SourceUnavailableError
+from lightning_gpuprof.capture.recorder import Reading, Sampler, SourceUnavailableError
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample, Value
 
 _MAX_SAMPLES = 7200
@@ -42,7 +43,8 @@ def _boot_s() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class HostSampler:
+@dataclass(eq=False, repr=False)
+class HostSampler(Sampler):
     """Samples this process, its threads, its workers, the machine and the control group.
 
     ==================  ===========================================================================================
@@ -78,52 +80,42 @@ class HostSampler:
 
     A value that cannot be had is absent. The first sample has no rates. CPU time that a child used between its last
     sample and its end is in ``cpu_cpus`` of ``workers`` or ``children``, and in no worker's row.
-
-    Args:
-        interval_s: Seconds between two samples.
-        roots: Where the kernel's files are mounted.
-        environ: The environment, for settings of pools of threads.
-        other_ranks: Processes below this one that are ranks of their own.
-        cpus: Numbers of the usable CPUs; None: all.
-        named_threads: Python's names of threads.
-        thread_cpu_s: CPU clock of the calling thread, by which costly readings limit themselves.
-        boot_s: Seconds since the machine's start.
     """
+
+    interval_s: float = 1.0
+    """Seconds between two samples."""
+    _: KW_ONLY
+    roots: Roots = field(default_factory=Roots)
+    """Where the kernel's files are mounted."""
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """The environment, for settings of pools of threads."""
+    other_ranks: Callable[[], Collection[int]] = tuple
+    """Processes below this one that are ranks of their own."""
+    cpus: Callable[[], Collection[int] | None] = affinity
+    """Numbers of the usable CPUs; None: all."""
+    named_threads: Callable[[], Mapping[int, str]] = python_threads
+    """Python's names of threads."""
+    thread_cpu_s: Callable[[], float] = time.thread_time
+    """CPU clock of the calling thread, by which costly readings limit themselves."""
+    boot_s: Callable[[], float] = _boot_s
+    """Seconds since the machine's start."""
 
     name = "host"
 
-    def __init__(
-        self,
-        interval_s: float = 1.0,
-        *,
-        roots: Roots | None = None,
-        environ: Mapping[str, str] = os.environ,
-        other_ranks: Callable[[], Collection[int]] = tuple,
-        cpus: Callable[[], Collection[int] | None] = affinity,
-        named_threads: Callable[[], Mapping[int, str]] = python_threads,
-        thread_cpu_s: Callable[[], float] = time.thread_time,
-        boot_s: Callable[[], float] = _boot_s,
-    ) -> None:
-        self.interval_s = interval_s
-        self._wanted_s = interval_s
+    def __post_init__(self) -> None:
+        self._wanted_s = self.interval_s
         self._first_ns: int | None = None
         self._whole_due_ns = 0
-        self._roots = roots or Roots()
-        self._environ = environ
-        self._proc = str(self._roots.proc)
-        self._pid = own_pid(self._roots.proc)
+        self._proc = str(self.roots.proc)
+        self._pid = own_pid(self.roots.proc)
         self._own = f"{self._proc}/{self._pid}"
-        self._other_ranks = other_ranks
-        self._cpus = cpus
-        self._threads = ThreadGroups(self._proc, self._pid, named_threads)
-        self._boot_s = boot_s
-        self._thread_cpu_s = thread_cpu_s
+        self._threads = ThreadGroups(self._proc, self._pid, self.named_threads)
         self._process, self._machine = Growth(), Growth()
         self._cpu_times, self._group_events, self._group_pressure = Growth(), Growth(), Growth()
         self._own_cpu_s, self._ended_children_s = 0.0, 0.0
-        self._limited_cpu = CostLimiter(_CPU_COST_RATIO, thread_cpu_s)
-        self._limited_group = CostLimiter(_GROUP_COST_RATIO, thread_cpu_s)
-        self._limited_threads = CostLimiter(_THREADS_COST_RATIO, thread_cpu_s, _THREADS_AT_LEAST_S)
+        self._limited_cpu = CostLimiter(_CPU_COST_RATIO, self.thread_cpu_s)
+        self._limited_group = CostLimiter(_GROUP_COST_RATIO, self.thread_cpu_s)
+        self._limited_threads = CostLimiter(_THREADS_COST_RATIO, self.thread_cpu_s, _THREADS_AT_LEAST_S)
         self._limited_proportional = CostLimiter(_PROPORTIONAL_COST_RATIO, time.monotonic, _PROPORTIONAL_AT_LEAST_S)
         self._facts: dict[str, Value] = {}
         self._with_shm = False
@@ -142,22 +134,22 @@ class HostSampler:
             raise SourceUnavailableError(
                 f"not measured: {self._own}/stat cannot be read ({type(error).__name__}: {error})"
             ) from error
-        sources = examine(self._roots, self._environ)
+        sources = examine(self.roots, self.environ)
         self._io_wait = sources.io_wait
-        self._group = ControlGroup(Groups.find(self._roots.cgroup, self._roots.proc))
+        self._group = ControlGroup(Groups.find(self.roots.cgroup, self.roots.proc))
         self._facts = sources.facts()
         self._read_part("the CPUs of the affinity", self._record_cpus)
         self._with_shm = sources.shm_size_bytes is not None
-        self._read_part("settings of threads", lambda: self._facts.update(thread_settings(self._environ)))
+        self._read_part("settings of threads", lambda: self._facts.update(thread_settings(self.environ)))
         if absent := sources.absent():
             self._notices.append(Notice(part=self.name, message=f"not measured here: {', '.join(absent)}"))
         self._children = Children(
             self._proc,
-            lambda: descendants(self._pid, self._roots.proc, self._other_ranks()),
+            lambda: descendants(self._pid, self.roots.proc, self.other_ranks()),
             names_workers=hasattr(torch.multiprocessing, "_set_thread_name"),
             io_wait=sources.io_wait,
-            thread_cpu_s=self._thread_cpu_s,
-            boot_s=self._boot_s,
+            thread_cpu_s=self.thread_cpu_s,
+            boot_s=self.boot_s,
         )
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
@@ -182,7 +174,7 @@ class HostSampler:
         self._read_part("host.load", lambda: found["host"].update(load=machine.load(self._read("loadavg"))))
         self._read_part("host.rates", lambda: self._read_machine_rates(t_ns, found["host"]))
         if self._with_shm:
-            self._read_part("host.shm", lambda: found["host"].update(machine.shared_memory(str(self._roots.shm))))
+            self._read_part("host.shm", lambda: found["host"].update(machine.shared_memory(str(self.roots.shm))))
         self._read_part(
             "cgroup", lambda: self._limited_group.run(t_ns, lambda: self._read_group(t_ns, found["cgroup"]))
         )
@@ -200,10 +192,6 @@ class HostSampler:
         ]
         return [*facts, *samples, *notices]
 
-    def close(self) -> Sequence[Reading]:
-        """Nothing is held open."""
-        return ()
-
     def _memory_alone(self, t_ns: int) -> Sequence[Reading]:
         try:
             values: dict[str, float | None] = {**resident_bytes(self._own)}
@@ -213,7 +201,7 @@ class HostSampler:
 
     def _record_cpus(self) -> None:
         """By their numbers: ranks on one machine share them, or have some each."""
-        if cpus := self._cpus():
+        if cpus := self.cpus():
             self._facts["host.cpu_set"] = ",".join(map(str, sorted(cpus)))
 
     def _read(self, name: str) -> bytes:
@@ -237,7 +225,7 @@ class HostSampler:
                 )
 
     def _read_cpus(self, t_ns: int, values: dict[str, float]) -> None:
-        times = self._limited_cpu.run(t_ns, lambda: machine.cpu_times(self._read("stat"), self._cpus()))
+        times = self._limited_cpu.run(t_ns, lambda: machine.cpu_times(self._read("stat"), self.cpus()))
         if times is None:
             return
         ours_s = self._own_cpu_s + self._children.used_s

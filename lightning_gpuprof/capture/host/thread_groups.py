@@ -4,6 +4,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from lightning_gpuprof.capture.host import proc_file
 from lightning_gpuprof.capture.host.proc_file import Growth
@@ -49,22 +50,23 @@ def thread_kind(thread: int, pid: int, name: str, python_name: str | None) -> st
     return "native" if python_name is None else "python"
 
 
+@dataclass(eq=False, repr=False)
 class ThreadGroups:
     """Watches the threads of this process by kind.
 
     The kinds: ``main``, ``pin_memory``, ``gpuprof``, ``python`` (all others that Python started), ``autograd``,
     ``nccl``, ``cuda``, ``native`` (pools of OMP, BLAS and other libraries).
-
-    Args:
-        proc_root: Where the process table is mounted.
-        pid: This process's number there.
-        named: Python's names of threads.
     """
 
-    def __init__(self, proc_root: str, pid: int, named: Callable[[], Mapping[int, str]] = python_threads) -> None:
-        self._folder = f"{proc_root}/{pid}/task"
-        self._pid = pid
-        self._named = named
+    proc_root: str
+    """Where the process table is mounted."""
+    pid: int
+    """This process's number there."""
+    named: Callable[[], Mapping[int, str]] = python_threads
+    """Python's names of threads."""
+
+    def __post_init__(self) -> None:
+        self._folder = f"{self.proc_root}/{self.pid}/task"
         self._threads: dict[int, Growth] = {}
 
     def sample(self, t_ns: int) -> dict[str, dict[str, float]]:
@@ -73,7 +75,7 @@ class ThreadGroups:
         Raises:
             OSError: The process's threads cannot be listed.
         """
-        names = self._named()
+        names = self.named()
         found: dict[str, dict[str, float]] = defaultdict(lambda: {"threads_count": 0.0})
         seen: dict[int, Growth] = {}
         for entry in os.listdir(self._folder):  # noqa: PTH208 - names suffice
@@ -87,7 +89,7 @@ class ThreadGroups:
             counters = {"cpu_cpus": cpu_s(fields)}
             if (delay_ns := run_delay_ns(f"{folder}/schedstat")) >= 0:
                 counters["run_delay_ratio"] = delay_ns / 1e9
-            group = found[f"thread.{thread_kind(thread, self._pid, name, names.get(thread))}"]
+            group = found[f"thread.{thread_kind(thread, self.pid, name, names.get(thread))}"]
             group["threads_count"] += 1
             for value, grown in growth.per_s(counters, t_ns).items():
                 group[value] = group.get(value, 0.0) + grown

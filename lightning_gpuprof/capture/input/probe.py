@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from types import TracebackType
 
 from lightning_gpuprof.capture.fence import must_propagate
@@ -50,32 +51,24 @@ class _Region:
         self._add(self._now() - self._open.pop())
 
 
+@dataclass(eq=False, repr=False)
 class Probe:
-    """Sums up what one process does.
+    """Sums up what one process does."""
 
-    Args:
-        writer: The process's slot.
-        dataset: Whose transforms are timed.
-        on_failure: Called when measuring fails; nothing is measured from then on.
-        now: The clock in ns.
-        cpu: CPU time in ns of what makes batches: a thread of the main process, or a worker with all its threads.
-    """
+    writer: SlotWriter
+    """The process's slot."""
+    dataset: object
+    """Whose transforms are timed."""
+    _: KW_ONLY
+    on_failure: Callable[[Exception], object] = lambda error: None
+    """Called when measuring fails; nothing is measured from then on."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """The clock in ns."""
+    cpu: Callable[[], int] = time.thread_time_ns
+    """CPU time in ns of what makes batches: a thread of the main process, or a worker with all its threads."""
 
-    def __init__(
-        self,
-        writer: SlotWriter,
-        dataset: object,
-        *,
-        on_failure: Callable[[Exception], object] = lambda error: None,
-        now: Callable[[], int] = time.perf_counter_ns,
-        cpu: Callable[[], int] = time.thread_time_ns,
-    ) -> None:
-        self.writer = writer
-        self.now = now
-        self._cpu = cpu
+    def __post_init__(self) -> None:
         self.off = False
-        self.dataset: object = dataset
-        self._on_failure = on_failure
         self._thread = threading.get_ident()
         self._moments: list[int] = []
         self.moment = self._moments.append
@@ -94,7 +87,7 @@ class Probe:
         self._made_ns = 0
         self._idle_ns = 0
         self._waits = 0
-        writer.words[slots.PID] = os.getpid()
+        self.writer.words[slots.PID] = os.getpid()
 
     @property
     def armed(self) -> bool:
@@ -111,7 +104,7 @@ class Probe:
             self._calls = 0
             called_ns = self.now()
             self._time_transforms()
-            self._began_cpu_ns = self._cpu()
+            self._began_cpu_ns = self.cpu()
             self._began_ns = self._started_ns = self.now()
             self._searched_ns = self._began_ns - called_ns
         except Exception as error:
@@ -194,7 +187,7 @@ class Probe:
             self._restore_transforms()
             self.writer.words[slots.FAILED] = 1
         finally:
-            self._on_failure(error)
+            self.on_failure(error)
 
     def region(self, name: str) -> _Region:
         """A context that times a region of the user's."""
@@ -248,7 +241,7 @@ class Probe:
 
     def _sum_up(self, end_ns: int, leading: int, grouped: bool) -> None:
         words = self.writer.words
-        cpu_ns = self._cpu() - self._began_cpu_ns
+        cpu_ns = self.cpu() - self._began_cpu_ns
         moments = self._moments[-1:] if grouped else self._moments[leading:]
         first_ns = moments[0] if moments else self._began_ns
         words[slots.SEQUENCE] += 1

@@ -188,43 +188,35 @@ class InputSampler:
         readings: list[RecordedReading] = []
         parts: dict[int, Reading] = {}
         for (loader, process), reading in sorted(sums.items()):
-            values = _process_values(reading)
-            readings.append(Sample(source=SOURCE, subject=f"loader{loader}.{process}", t_ns=t_ns, values=values))
+            readings.append(_sample(f"loader{loader}.{process}", t_ns, _process_values(reading)))
             parts.setdefault(loader, Reading()).add(reading)
             if reading.counters[slots.FAILED] and process != "process" and not self._reported:
                 self._reported = True
                 text = f"measuring failed in {process} of loader {loader}; its numbers end there"
                 readings.append(Notice(part=self.name, message=text))
         for loader, order in self._orders.items():
-            subject = f"loader{loader}.order:{order.name}"
-            readings.append(Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=order.values()))
+            readings.append(_sample(f"loader{loader}.order:{order.name}", t_ns, order.values()))
         for loader, padding in self._paddings.items():
-            subject = f"loader{loader}.padding:{padding.name}"
-            readings.append(Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=padding.values()))
+            readings.append(_sample(f"loader{loader}.padding:{padding.name}", t_ns, padding.values()))
         for loader, reading in parts.items():
             for part in reading.parts.values():
                 kind = "transform" if part.kind == slots.TRANSFORM else "region"
-                readings.append(
-                    Sample(
-                        source=SOURCE,
-                        subject=f"loader{loader}.{kind}:{part.name}",
-                        t_ns=t_ns,
-                        values={
-                            "calls_count": float(part.calls),
-                            "sum_s": part.sum_ns / 1e9,
-                            "max_s": part.max_ns / 1e9,
-                        },
-                    )
-                )
+                times = {"sum_s": part.sum_ns / 1e9, "max_s": part.max_ns / 1e9}
+                values = {"calls_count": float(part.calls), **times}
+                readings.append(_sample(f"loader{loader}.{kind}:{part.name}", t_ns, values))
         return readings
 
 
+def _sample(subject: str, t_ns: int, values: Mapping[str, float | None]) -> Sample:
+    return Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=dict(values))
+
+
 def _by_process(one: LiveIterator) -> list[tuple[tuple[int, str], Reading]]:
-    found = []
-    for number, reading in enumerate(one.last):
-        if reading is not None and reading.counters[slots.PID]:
-            found.append(((one.loader, f"worker{number}" if one.workers else "process"), reading))
-    return found
+    return [
+        ((one.loader, f"worker{number}" if one.workers else "process"), reading)
+        for number, reading in enumerate(one.last)
+        if reading is not None and reading.counters[slots.PID]
+    ]
 
 
 def _shape_samples(one: LiveIterator, t_ns: int) -> list[RecordedReading]:
@@ -232,28 +224,22 @@ def _shape_samples(one: LiveIterator, t_ns: int) -> list[RecordedReading]:
     readings: list[RecordedReading] = []
     while one.shapes:
         found = one.shapes.popleft()
-        subject = f"loader{one.loader}.shapes:{found.text}"
-        age_s = (t_ns - found.at_ns) / 1e9
-        values: dict[str, float | None] = {"elements_count": float(found.elements), "age_s": age_s}
-        readings.append(Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=values))
+        values = {"elements_count": float(found.elements), "age_s": (t_ns - found.at_ns) / 1e9}
+        readings.append(_sample(f"loader{one.loader}.shapes:{found.text}", t_ns, values))
     return readings
 
 
 def _queue_sample(one: LiveIterator, t_ns: int) -> Sample:
     ready = None if one.ready is None else one.ready()
     unpinned = None if one.unpinned is None else one.unpinned()
-    return Sample(
-        source=SOURCE,
-        subject=f"loader{one.loader}.queue",
-        t_ns=t_ns,
-        values={
-            "depth_count": None if ready is None else float(ready + (unpinned or 0)),
-            "unpinned_count": None if unpinned is None else float(unpinned),
-            "workers_count": float(one.workers),
-            "capacity_count": None if one.capacity is None else float(one.capacity),
-            "batch_size_count": None if one.batch_size is None else float(one.batch_size),
-        },
-    )
+    values = {
+        "depth_count": None if ready is None else float(ready + (unpinned or 0)),
+        "unpinned_count": None if unpinned is None else float(unpinned),
+        "workers_count": float(one.workers),
+        "capacity_count": None if one.capacity is None else float(one.capacity),
+        "batch_size_count": None if one.batch_size is None else float(one.batch_size),
+    }
+    return _sample(f"loader{one.loader}.queue", t_ns, values)
 
 
 def _process_values(reading: Reading) -> dict[str, float | None]:

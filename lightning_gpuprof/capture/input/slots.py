@@ -236,24 +236,19 @@ class Table:
         return cls(memoryview(bytearray(SLOT_BYTES)), 1)
 
     @classmethod
-    def for_workers(cls, count: int, folders: Sequence[Path] = (SHARED_MEMORY,)) -> Table:
-        """A slot for each worker, in a file that only this user can open.
-
-        Args:
-            count: Workers.
-            folders: Where the file may be; the first that can be written. Else the folder for temporary files.
-
-        Returns:
-            Its slots are all zeros; the file is there until :meth:`remove_file`.
+    def for_workers(cls, count: int) -> Table:
+        """A slot of zeros for each worker, in a file that only this user can open, until :meth:`remove_file`.
 
         Raises:
             OSError: No file can be made.
         """
-        folder = next((str(f) for f in folders if os.access(f, os.W_OK | os.X_OK)), None)
+        folder = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None  # else that of temporary files
         descriptor, path = tempfile.mkstemp(prefix="gpuprof-input-", dir=folder)
         try:
             # Written, not only made longer: a page that cannot be had later would kill the worker that touches it.
-            _write_zeros(descriptor, SLOT_BYTES * count)
+            left = SLOT_BYTES * count
+            while left:
+                left -= os.write(descriptor, bytes(left))
             mapped = mmap.mmap(descriptor, SLOT_BYTES * count)
         except BaseException:
             Path(path).unlink()
@@ -287,9 +282,3 @@ class Table:
         self.memory.release()
         if self._mapped is not None:
             self._mapped.close()
-
-
-def _write_zeros(descriptor: int, count: int) -> None:
-    left = count
-    while left:
-        left -= os.write(descriptor, bytes(left))

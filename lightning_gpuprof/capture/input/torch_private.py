@@ -154,9 +154,8 @@ class TimedOrder:
                 on_failure(error)
             return index
 
-        shown = {"__module__": base.__module__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
-        timing = self._timing = type(base.__name__, (base,), {**shown, "_next_index": _next_index})
-        looking = self._looking = self._looking_class(timing, shown, looks.look)
+        timing = self._timing = _stand_in(base, _next_index=_next_index)
+        looking = self._looking = self._looking_class(timing, looks.look)
         iterator.__class__ = self._timing
 
     @property
@@ -170,7 +169,7 @@ class TimedOrder:
         if iterator is not None and type(iterator) in (self._timing, self._looking):
             iterator.__class__ = self._base
 
-    def _looking_class(self, timing: Any, shown: dict[str, Any], look: Callable[[object], None]) -> type | None:
+    def _looking_class(self, timing: Any, look: Callable[[object], None]) -> type | None:
         """Of an iterator that looks at the next batch it hands over, and at no other."""
         own_data = getattr(timing, "_next_data", None)
         if own_data is None:
@@ -182,7 +181,7 @@ class TimedOrder:
             look(batch)
             return batch
 
-        return type(timing.__name__, (timing,), {**shown, "_next_data": _next_data})
+        return _stand_in(timing, _next_data=_next_data)
 
 
 class FetcherClasses:
@@ -243,17 +242,14 @@ class FetcherClasses:
             collate()
             return vars(self)["collate_fn"]
 
-        return type(
-            base.__name__,
-            (base,),
-            {
-                "__module__": base.__module__,
-                "__doc__": base.__doc__,
-                "fetch": property(fetch),
-                item_name: property(item, _setter(item_name)),
-                "collate_fn": property(collate_fn, _setter("collate_fn")),
-            },
-        )
+        collating, items = property(collate_fn, _setter("collate_fn")), property(item, _setter(item_name))
+        return _stand_in(base, fetch=property(fetch), collate_fn=collating, **{item_name: items})
+
+
+def _stand_in(base: type, **attributes: Any) -> type:
+    """A class that is called and described as its base, with some attributes of its own."""
+    shown = {"__module__": base.__module__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
+    return type(base.__name__, (base,), {**shown, **attributes})
 
 
 def _setter(name: str) -> Callable[[Any, Any], None]:
@@ -309,9 +305,7 @@ class WorkerFetchers:
             found._current = (self, classes, type(self))
             return vars(self)["collate_fn"]
 
-        shown = {"__module__": base.__module__, "__doc__": base.__doc__}
-        noted = {"fetch": property(fetch), "collate_fn": property(collate_fn, _setter("collate_fn"))}
-        return type(base.__name__, (base,), {**shown, **noted})
+        return _stand_in(base, fetch=property(fetch), collate_fn=property(collate_fn, _setter("collate_fn")))
 
     def end_of_batch(self) -> None:
         """The worker hands over a batch, or something else."""
@@ -412,7 +406,4 @@ class OwnFetcher:
             end(self)
             return data
 
-        shown = {"__module__": base.__module__, "__doc__": base.__doc__}
-        measuring = type(base.__name__, (self._classes.measuring,), {**shown, "fetch": measured})
-        counting = type(base.__name__, (base,), {**shown, "fetch": counted})
-        return measuring, counting
+        return _stand_in(self._classes.measuring, fetch=measured), _stand_in(base, fetch=counted)

@@ -66,15 +66,13 @@ def ending_actions(strategy: str, module: str, *, manual: bool) -> dict[MemoryPh
     return found
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Edge:
     """Reports an action's end."""
 
-    __slots__ = ("_context", "_edge", "_phase")
-
-    def __init__(self, context: Context, phase: MemoryPhase, edge: Callable[[MemoryPhase, object], None]) -> None:
-        self._context = context
-        self._phase = phase
-        self._edge = edge
+    _context: Context
+    _phase: MemoryPhase
+    _edge: Callable[[MemoryPhase, object], None]
 
     def __enter__(self) -> object:
         return self._context.__enter__()
@@ -102,8 +100,6 @@ class MemoryEdges:
     """Called once; nothing is read from then on."""
     now: Callable[[], int] = time.perf_counter_ns
     """The run's clock in ns."""
-    unix_now: Callable[[], int] = time.time_ns
-    """The calendar's in ns."""
 
     def __post_init__(self) -> None:
         self.readings: deque[EdgeReading] = deque(maxlen=MAX_READINGS)
@@ -159,7 +155,7 @@ class MemoryEdges:
             return
         try:
             self._marking = True
-            self.marks.append(PhaseMark(self.unix_now(), "step"))
+            self.marks.append(PhaseMark(time.time_ns(), "step"))
             self._watch(self.endings)
         except Exception as error:
             self._switch_off(error)
@@ -202,7 +198,7 @@ class MemoryEdges:
             if error is not None:
                 return
             if self._marking:
-                self.marks.append(PhaseMark(self.unix_now(), phase))
+                self.marks.append(PhaseMark(time.time_ns(), phase))
             elif phase in self._waiting:
                 self._waiting.discard(phase)
                 self._read(phase)

@@ -12,7 +12,7 @@ import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -22,16 +22,6 @@ from lightning_gpuprof.model.memory import HOLDERS, Held
 
 _YIELD_EVERY = 64
 """Storages read before the interpreter is offered to the main thread."""
-
-
-class Owner(Protocol):
-    """What is needed of a LightningModule."""
-
-    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Parameters, shared ones once."""
-
-    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Buffers, shared ones once."""
 
 
 @dataclass
@@ -62,7 +52,7 @@ class HeldCounts:
 
 
 def count(
-    module: Owner, optimizers: Iterable[Any] = (), holders: Collection[str] = HOLDERS, *, polite: bool = False
+    module: torch.nn.Module, optimizers: Iterable[Any] = (), holders: Collection[str] = HOLDERS, *, polite: bool = False
 ) -> HeldCounts:
     """Count what model and optimizers hold; gradients on the main thread only, where each takes some microseconds.
 
@@ -89,7 +79,7 @@ def count(
     return _count_bytes(tensors, polite=polite)
 
 
-def gradient_finder(module: Owner) -> Callable[[], torch.nn.Parameter | None] | None:
+def gradient_finder(module: torch.nn.Module) -> Callable[[], torch.nn.Parameter | None] | None:
     """How to find a parameter that has a gradient now; on the main thread only. None: no parameter has one.
 
     By its name: torch does not exchange tensors that somebody holds a weak reference to.
@@ -98,7 +88,7 @@ def gradient_finder(module: Owner) -> Callable[[], torch.nn.Parameter | None] | 
     return None if name is None else functools.partial(_named, module, name)
 
 
-def _named(module: Owner, name: str) -> torch.nn.Parameter | None:
+def _named(module: torch.nn.Module, name: str) -> torch.nn.Parameter | None:
     at: Any = module
     *path, last = name.split(".")
     for part in path:

@@ -1,6 +1,7 @@
 """What an out-of-memory exception says of its moment."""
 
 import re
+import traceback
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
@@ -73,9 +74,7 @@ def phase_and_place(trace: TracebackType | None, site_of: Callable[[FrameType, i
         The phase, and the line as ``site_of`` names it; each is empty if unknown.
     """
     phase, place = "", ""
-    while trace is not None:
-        frame = trace.tb_frame
+    for frame, line in traceback.walk_tb(trace):
         phase = _PHASE_OF_FUNCTION.get(frame.f_code.co_name, phase)
-        place = site_of(frame, trace.tb_lineno) or place
-        trace = trace.tb_next
+        place = site_of(frame, line) or place
     return phase, place

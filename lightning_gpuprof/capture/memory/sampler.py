@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import torch
+
 from lightning_gpuprof.capture.memory import held
 from lightning_gpuprof.capture.memory.backend import sample_values
 from lightning_gpuprof.capture.memory.edges import EdgeReading, MemoryEdges
-from lightning_gpuprof.capture.recorder import Reading
+from lightning_gpuprof.capture.recorder import Reading, Sampler
 from lightning_gpuprof.model.journal import Conditions, Sample
 from lightning_gpuprof.model.memory import HOLDERS
 
@@ -29,7 +31,7 @@ _ANY_THREAD = tuple(holder for holder in HOLDERS if holder != "gradients")
 
 
 @dataclass(eq=False, repr=False)
-class MemorySampler:
+class MemorySampler(Sampler):
     """A sampler of its own thread."""
 
     edges: MemoryEdges | None
@@ -39,7 +41,7 @@ class MemorySampler:
     """Of the allocator, as samples name it."""
     total_bytes: int | None
     """Of that device."""
-    module: held.Owner
+    module: torch.nn.Module
     optimizers: Callable[[], Sequence[Any]]
     """Gives its optimizers."""
     is_ready: Callable[[], bool]
@@ -62,9 +64,6 @@ class MemorySampler:
         self._ended = False
         self._readings = 0
         self._last_ns = 0
-
-    def open(self) -> None:
-        """Nothing to get ready."""
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """Fetch what was read, ask for the next step, count what is held."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.clock_events import MASK
-from lightning_gpuprof.model.journal import Value
 
 Query = Literal[
     "utilization",
@@ -132,53 +131,3 @@ class NvmlDevice:
 
 Answer = tuple[float | None, ...]
 """The values of :data:`VALUES` for a query; empty if there is none yet because the query needs two looks."""
-
-
-class NvmlBackend(Protocol):
-    """NVML, opened. Every method may take long or hang: they are called in the sampler's thread only."""
-
-    def devices(self) -> Sequence[NvmlDevice]:
-        """All GPUs that NVML can open, in its order.
-
-        Raises:
-            NvmlError: They cannot be listed.
-        """
-
-    def facts(self, device: NvmlDevice) -> Mapping[str, Value]:
-        """What does not change while a run goes on; what this GPU or driver does not report is left out.
-
-        Raises:
-            GpuLostError: The GPU is gone.
-            DriverGoneError: The driver is gone.
-        """
-
-    def read(self, device: NvmlDevice, query: Query) -> Answer:
-        """Ask the driver one question.
-
-        Args:
-            device: Which GPU.
-            query: What to ask.
-
-        Returns:
-            The values of :data:`VALUES` for the query, in that order and in the units of their names; None for what is
-            not known, empty if there are none yet.
-
-        Raises:
-            UnsupportedError: There will never be an answer.
-            GpuLostError: The GPU is gone.
-            DriverGoneError: The driver is gone.
-            NvmlError: There is no answer this time.
-        """
-
-    def xids(self, device: NvmlDevice) -> Sequence[int]:
-        """Codes of the driver's critical errors of a GPU since the call before; none since the first one.
-
-        Args:
-            device: Which GPU; of a MIG device, the GPU that it is on.
-
-        Raises:
-            NvmlError: They are not reported.
-        """
-
-    def close(self) -> None:
-        """Undo the opening."""

@@ -24,7 +24,7 @@ _MOST_EVENTS = 16
 
 
 class PynvmlBackend:
-    """The driver's library; opened by making one.
+    """The driver's library; opened by making one. Any call may hang: only a sampler's thread makes them.
 
     Raises:
         DriverGoneError: No library or no driver on this machine, or nvidia-ml-py is not installed.
@@ -43,7 +43,7 @@ class PynvmlBackend:
         """By UUID: where the driver puts the errors of a GPU."""
 
     def devices(self) -> Sequence[NvmlDevice]:
-        """All GPUs that NVML can open; one that is lost or not permitted is left out."""
+        """All GPUs that NVML can open, in its order; one that is lost or not permitted is left out."""
         found: list[NvmlDevice] = []
         for index in range(self._ask("nvmlDeviceGetCount")):
             try:
@@ -56,7 +56,7 @@ class PynvmlBackend:
         return found
 
     def facts(self, device: NvmlDevice) -> Mapping[str, Value]:
-        """What does not change."""
+        """What does not change while a run goes on; what this GPU or driver does not report is left out."""
         return facts.read(self._calls, device)
 
     def read(self, device: NvmlDevice, query: Query) -> Answer:
@@ -67,7 +67,14 @@ class PynvmlBackend:
             query: What to ask.
 
         Returns:
-            As :meth:`NvmlBackend.read`.
+            The values of :data:`VALUES` for the query, in that order and in the units of their names; None for what is
+            not known, empty if there are none yet.
+
+        Raises:
+            UnsupportedError: There will never be an answer.
+            GpuLostError: The GPU is gone.
+            DriverGoneError: The driver is gone.
+            NvmlError: There is no answer this time.
         """
         answer: Answer = getattr(self, f"_read_{query}")(device)
         return answer
@@ -81,10 +88,9 @@ class PynvmlBackend:
         return text(self._ask("nvmlSystemGetProcessName", process.pid))
 
     def xids(self, device: NvmlDevice) -> Sequence[int]:
-        """The codes that the driver has put down since the call before.
+        """Codes of the driver's critical errors of a GPU since the call before; none since the first one.
 
-        Args:
-            device: Which GPU.
+        Of a MIG device, those of the GPU that it is on. Raises ``NvmlError`` if they are not reported.
         """
         events = self._events.get(device.uuid)
         if events is None:

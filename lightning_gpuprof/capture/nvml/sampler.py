@@ -15,7 +15,6 @@ from lightning_gpuprof.capture.nvml.backend import (
     VALUES,
     DriverGoneError,
     GpuLostError,
-    NvmlBackend,
     NvmlDevice,
     NvmlError,
     Query,
@@ -85,7 +84,7 @@ class NvmlSampler:
     _: KW_ONLY
     gpm: InitVar[bool] = True
     """Read the performance counters of GPUs that have them (Hopper and later)."""
-    connect: Callable[[], NvmlBackend] = PynvmlBackend
+    connect: Callable[[], PynvmlBackend] = PynvmlBackend
     now: Callable[[], int] = time.perf_counter_ns
     """The run's clock in ns, for what is read at the end."""
     roots: Roots = field(default_factory=Roots)
@@ -98,7 +97,7 @@ class NvmlSampler:
         self._first_ns: int | None = None
         self._uuids = None if uuids is None else tuple(uuids)
         self._queries: tuple[Query, ...] = tuple(query for query in VALUES if gpm or query != "activity")
-        self._backend: NvmlBackend | None = None
+        self._backend: PynvmlBackend | None = None
         self._gpus: list[_Gpu] = []
         self._waiting: list[Reading] = []
         """Readings that were not made by a sample; they go out with the next one."""

@@ -116,8 +116,4 @@ def _with_mig(devices: Sequence[NvmlDevice]) -> list[NvmlDevice]:
 
 def _without_prefix(uuid: str) -> str:
     """A UUID without its prefix: torch gives it without, NVML and the environment with one."""
-    lower = uuid.strip().lower()
-    for prefix in ("gpu-", "mig-"):
-        if lower.startswith(prefix):
-            return lower[len(prefix) :]
-    return lower
+    return uuid.strip().lower().removeprefix("gpu-").removeprefix("mig-")

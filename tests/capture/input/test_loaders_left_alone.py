@@ -39,9 +39,8 @@ from torch.utils.data import (
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils import worker as torch_worker
 
-from lightning_gpuprof.capture.input import torch_private
+from lightning_gpuprof.capture.input import slots, torch_private
 from lightning_gpuprof.capture.input.sampler import TICKS_PER_SUM, InputSampler
-from lightning_gpuprof.capture.input.slots import Table
 from lightning_gpuprof.capture.input.worker import ProbedLoop
 from lightning_gpuprof.model.journal import Sample
 
@@ -51,7 +50,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     """What files of ours there are, in a folder that no other process uses."""
     folder = tmp_path / "memory"
     folder.mkdir()
-    monkeypatch.setattr(Table.for_workers.__func__, "__defaults__", ((folder,),))  # type: ignore[attr-defined]
+    monkeypatch.setattr(slots, "SHARED_MEMORY", folder)
     return lambda: list(folder.iterdir())
 
 
