@@ -87,7 +87,7 @@ class _FetchRange:
         return self._context.__enter__()
 
     def __exit__(self, *exc: object) -> None:
-        self._context.__exit__(None, None, None)
+        self._context.__exit__(*exc)  # type: ignore[arg-type]
         with suppress_exceptions():
             self._range.__exit__(None, None, None)
 
@@ -108,7 +108,7 @@ class _NamedRange:
         return self._context.__enter__()
 
     def __exit__(self, *exc: object) -> None:
-        self._context.__exit__(None, None, None)
+        self._context.__exit__(*exc)  # type: ignore[arg-type]
         with suppress_exceptions():
             self._open.pop().__exit__(None, None, None)
 
