@@ -67,7 +67,7 @@ test: $(READY) ## All tests but those that take minutes
 	$(PYTEST) -n 3 -m "not slow"  # a third process: half of the time they sleep, or wait for another program
 
 test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
-	$(PYTEST) -m slow --durations=60 $(SLOW)  # two: each measures a training, and a third slows both
+	$(PYTEST) -n 3 -m slow --durations=60 $(SLOW)  # three, as above
 
 sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 11 for a twelfth of the lines
 	$(PYTEST) -m slow $(if $(PART),-k part$(PART)of) tests/end_to_end/test_sabotage.py

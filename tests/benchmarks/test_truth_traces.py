@@ -114,7 +114,7 @@ def test_each_fault_has_its_twin_and_each_source_its_cases() -> None:
     }
     assert programs[True] <= programs[False]
     assert len(programs[True]) >= 14
-    assert {case.group for case in DRIVERS} in ({"fault", "healthy", "decoy"}, set())
+    assert {case.group for case in DRIVERS} in ({"fault", "healthy", "decoy", "pair"}, set())
     assert all(isinstance(case.source, Driven) for case in DRIVERS)
 
 
