@@ -106,6 +106,125 @@ def test_a_decorated_function_that_ran_was_called(module: ModuleType) -> None:
     timer.end()
 
 
+DECORATED = """
+import functools
+
+import torch
+
+from lightning_gpuprof import annotate
+
+
+def traced(function):
+    @functools.wraps(function)
+    def around(*arguments):
+        kept = function(*arguments)
+        return kept
+
+    return around
+
+
+@annotate("f")
+@traced
+def annotated():
+    return 7
+
+
+@torch.no_grad()
+def without_gradients():
+    return 7
+
+
+class Net:
+    @traced
+    def method(self):
+        return 7
+
+    @staticmethod
+    @annotate("f")
+    def fixed():
+        return 7
+
+    @classmethod
+    @torch.no_grad()
+    def made(cls):
+        return 7
+
+
+@annotate("f")
+def yielded():
+    yield 7
+
+
+@torch.no_grad()
+def yielded_without_gradients():
+    yield 7
+
+
+@traced
+def later():
+    yield 7
+
+
+@traced
+def sleeping(sleep):
+    sleep()
+"""
+
+
+@pytest.fixture
+def decorated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    (tmp_path / "decorated_module.py").write_text(DECORATED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "decorated_module", raising=False)
+    return importlib.import_module("decorated_module")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("annotated", "return 7"),
+        ("without_gradients", "return 7"),
+        ("Net.method", "return 7"),
+        ("Net.fixed", "return 7"),
+        ("Net.made", "return 7"),
+        ("yielded", "yield 7"),
+        ("yielded_without_gradients", "yield 7"),
+    ],
+)
+def test_of_a_decorated_function_its_own_lines_are_timed(decorated: ModuleType, path: str, line: str) -> None:
+    said: list[str] = []
+    timer = LineTimer((f"decorated_module:{path}",), said.append)
+    timer.begin()
+    owner, _, name = path.rpartition(".")
+    given = getattr(decorated.Net() if owner else decorated, name)()
+    assert given == 7 or list(given) == [7]
+    assert (timer.never_called(), said) == ([], [])
+    timer.end()
+    (timed,) = timer.times()
+    assert timed.file == decorated.__file__
+    assert [(one.code, one.hits) for one in timed.lines] == [(line, 1)]
+
+
+def test_lines_of_a_decorated_function_are_looked_at(decorated: ModuleType) -> None:
+    timer = LineTimer(("decorated_module:sleeping",), print)
+    timer.begin()
+    decorated.sleeping(lambda: [timer.look(sys._getframe(), is_off_cpu=True) for _ in range(LEAST_LOOKS)])
+    timer.end()
+    (timed,) = timer.times()
+    assert [(one.code, one.blocked_ratio) for one in timed.lines] == [("sleep()", 1.0)]
+
+
+def test_a_generator_that_runs_after_its_decorator_is_not_timed_and_said(decorated: ModuleType) -> None:
+    said: list[str] = []
+    timer = LineTimer(("decorated_module:later",), said.append)
+    timer.begin()
+    assert list(decorated.later()) == [7]
+    timer.end()
+    assert said == ["decorated_module:later is not timed: later runs after its decorator has returned"]
+    assert timer.times() == ()
+
+
 def test_all_is_as_it_was(module: ModuleType) -> None:
     before = {name: vars(module.Net)[name] for name in ("step", "fixed", "made")}
     timer = LineTimer(("timed_module:Net.step", "timed_module:Net.fixed", "timed_module:Net.made"), print)
