@@ -3,19 +3,25 @@
 import csv
 import hashlib
 import importlib
+import inspect
 import io
+import itertools
 import re
 import sys
 import threading
 import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 from planted_runs import Planted, fit, quiet_profiler, single_rows
 
 from lightning_gpuprof.analyze.data_tables import report_tables
+from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode
 from lightning_gpuprof.capture.line_timer import LineTimer, check_names
 from lightning_gpuprof.capture.thread_state import ThreadSources
 from lightning_gpuprof.cli.main import main
@@ -312,34 +318,94 @@ def test_lines_are_looked_at_where_they_are_timed_and_a_few_looks_say_nothing(mo
     }
 
 
-class Mixed(Planted):
-    """Sleeps in one line, computes in two."""
+needs_thread_states = pytest.mark.skipif(
+    ThreadSources.of(threading.get_ident()) is None, reason="this system does not say what a thread does"
+)
+DATA = bytes(16_000_000)
+PATIENCE_S = 60
+
+
+def worked(wait: Callable[[], object], loop: Callable[[], object], digest: Callable[[], object]) -> None:
+    wait()
+    loop()
+    digest()
+
+
+@needs_thread_states
+def test_a_line_that_waits_is_blocked_and_one_that_computes_is_not(tmp_path: Path) -> None:
+    timer = LineTimer((f"{__name__}:worked",), print)
+    timer.begin()
+    waited, looped, digested = overs = threading.Event(), threading.Event(), threading.Event()
+
+    def loop() -> None:
+        while not looped.is_set():
+            sum(number * number for number in range(10_000))
+
+    def digest() -> None:
+        while not digested.is_set():
+            hashlib.sha256(DATA).digest()
+
+    looks: Counter[int] = Counter()
+
+    def look(innermost: FrameType, is_off_cpu: bool) -> None:
+        timer.look(innermost, is_off_cpu)
+        looks.update(line for frame, line in traceback.walk_stack(innermost) if frame.f_code.co_name == "worked")
+
+    thread = threading.Thread(target=worked, args=(waited.wait, loop, digest))
+    thread.start()
+    code = UserCode(cwd=str(tmp_path), library_roots=[])
+    sampler = CallSiteSampler(thread.ident or 0, lambda: -1, user_code=code, on_look=look)
+    sampler.open()
+    until = time.monotonic() + PATIENCE_S
+    second = itertools.count(step=20)  # after the first ones it asks for the interpreter less often
+    for line, over in enumerate(overs, inspect.unwrap(worked).__code__.co_firstlineno + 1):
+        while looks[line] < 2 * LEAST_LOOKS and time.monotonic() < until:
+            sampler.sample(next(second) * 1_000_000_000)
+        over.set()
+    sampler.close()
+    thread.join(PATIENCE_S)
+    timer.end()
+    (timed,) = timer.times()
+    waits, loops, digests = timed.lines
+    assert (waits.blocked_ratio or 0.0) > 0.8
+    for row in loops, digests:
+        assert row.blocked_ratio is not None
+        assert row.blocked_ratio < 0.2
+
+
+class Waiting(Planted):
+    """Waits in one line until it has been looked at often enough."""
+
+    looked = threading.Event()
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        time.sleep(0.025)
-        sum(number * number for number in range(300_000))
-        hashlib.sha256(DATA).digest()
+        self.looked.wait(PATIENCE_S)
         return super().training_step(batch, batch_idx)
 
 
-DATA = bytes(16_000_000)
+@needs_thread_states
+def test_a_fit_says_how_long_a_line_was_blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    looked_at = LineTimer.look
 
+    def look(timer: LineTimer, innermost: FrameType, is_off_cpu: bool) -> None:
+        nonlocal looks
+        looked_at(timer, innermost, is_off_cpu)
+        looks += innermost.f_code.co_name == "wait"
+        if looks >= LEAST_LOOKS:
+            Waiting.looked.set()
 
-@pytest.mark.skipif(
-    ThreadSources.of(threading.get_ident()) is None, reason="this system does not say what a thread does"
-)
-def test_of_a_fit_a_line_that_sleeps_is_blocked_and_one_that_computes_is_not(tmp_path: Path) -> None:
-    profiler = quiet_profiler(lines=[f"{__name__}:Mixed.training_step"])
-    report = fit(tmp_path, Mixed(), single_rows(80), profiler=profiler)
+    monkeypatch.setattr(LineTimer, "look", look)
+    monkeypatch.setattr(Waiting, "looked", threading.Event())
+    profiler = quiet_profiler(lines=[f"{__name__}:Waiting.training_step"])
+    report = fit(tmp_path, Waiting(), single_rows(10), profiler=profiler)
     (timed,) = report.line_times
-    sleeps, python, native, _ = timed.lines
-    assert sleeps.code == "time.sleep(0.025)"
-    assert (sleeps.blocked_ratio or 0.0) > 0.9
-    for line in python, native:
-        assert line.blocked_ratio is not None
-        assert line.blocked_ratio < 0.2
+    waits, _ = timed.lines
+    assert waits.code == "self.looked.wait(PATIENCE_S)"
+    assert waits.blocked_ratio is not None
+    assert waits.blocked_ratio > 0.8
 
-    blocked = sleeps.blocked_ratio * sleeps.total_s * 1e3
+    blocked = waits.blocked_ratio * waits.total_s * 1e3
     (table,) = timed_tables(report.line_times, report.lines)
     at = [column.title for column in table.columns].index("blocked")
     assert float(table.rows[0][at].text.replace(",", "")) == pytest.approx(blocked, rel=0.01)
@@ -347,13 +413,13 @@ def test_of_a_fit_a_line_that_sleeps_is_blocked_and_one_that_computes_is_not(tmp
     terminal.print_report(report, stream)
     page = render_html(report)
     for shown in (stream.getvalue(), page):
-        assert "blocked" in shown.partition("Lines of ")[2].partition("time.sleep")[0]
+        assert "blocked" in shown.partition("Lines of ")[2].partition("looked.wait")[0]
     assert "the main thread was asleep, or waited for a file" in page
     (of_table,) = write_csv([table], tmp_path)
     assert "blocked (ms)" in next(csv.reader(of_table.read_text().splitlines()))
     (exported,) = (table for table in report_tables(report) if table.name == "line_times")
-    assert exported.columns["blocked_ratio"][0] == sleeps.blocked_ratio
-    assert f'"blocked_ratio": {sleeps.blocked_ratio}'[:20] in json_report.encode(report).decode()
+    assert exported.columns["blocked_ratio"][0] == waits.blocked_ratio
+    assert f'"blocked_ratio": {waits.blocked_ratio}'[:20] in json_report.encode(report).decode()
 
 
 def test_a_fit_has_its_lines_in_the_report_and_a_profile_of_kernprof_beside_them(
