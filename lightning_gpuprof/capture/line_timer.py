@@ -14,6 +14,7 @@ from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.line_times import FunctionTimes, of_line_profiler
 
 _NAME = re.compile(r"[\w.]+:[\w.]+")
+_RUNS_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _WAY_OUT = 'Write "package.module:function", "package.module:Class.method" or "__main__:Net.training_step".'
 
 
@@ -85,10 +86,16 @@ class LineTimer:
         if not inspect.isfunction(function):
             kind = "a class: name one of its methods" if inspect.isclass(found) else "no Python function"
             raise LookupError(f"{attribute} is {kind}")
-        wrapped = self._profiler(found)
+        inner = inspect.unwrap(function)
+        if not inspect.isfunction(inner):
+            inner = function
+        if inner.__code__.co_flags & ~function.__code__.co_flags & _RUNS_LATER:
+            raise LookupError(f"{attribute} runs after its decorator has returned")
+        self._profiler.add_function(inner)
+        wrapped = self._profiler.wrap_callable(found)
         setattr(owner, attribute, wrapped)
         self._replaced.append((owner, attribute, found, wrapped))
-        code = function.__code__  # line_profiler times this one, not what it wraps
+        code = inner.__code__  # as line_profiler has just replaced it
         self._code[name] = (code.co_filename, code.co_firstlineno)
         self._looked[id(code)] = code, {}
 

@@ -94,6 +94,10 @@ class MachineUse(msgspec.Struct, kw_only=True, frozen=True):
     folder."""
     cpu_steal_cpus: Level | None = None
     """Time that the hypervisor gave to other machines."""
+    cpu_user_ratio: float | None = None
+    """Of these CPUs' time, in programs."""
+    cpu_system_ratio: float | None = None
+    """Likewise, in the kernel."""
     cpu_io_wait_ratio: float | None = None
     """These CPUs were idle while a task waited for a disk."""
     load: Level | None = None

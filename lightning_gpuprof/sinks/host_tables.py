@@ -172,6 +172,12 @@ def process_table(host: HostUse) -> Table:
         Column("read calls", lambda row: _mean(row[1].read_call_bytes_per_s), SIZE.in_unit("per s"), help=_READ_CALLS),
         Column("major faults", lambda row: row[1].major_faults_per_s, per_s, help="pages read from disk"),
         Column(
+            "waits",
+            lambda row: row[1].voluntary_switches_per_s,
+            per_s,
+            help="voluntary context switches of the main thread, which has to wait",
+        ),
+        Column(
             "preempted",
             lambda row: row[1].involuntary_switches_per_s,
             per_s,
@@ -242,6 +248,9 @@ def machine_table(host: HostUse) -> Table:
     )
     single: tuple[tuple[str, str, float | None], ...] = (
         ("usable CPUs", "_cpus", host.usable_cpus),
+        ("CPU time in programs", "_ratio", machine.cpu_user_ratio),
+        ("CPU time in the kernel", "_ratio", machine.cpu_system_ratio),
+        ("CPU time idle, waiting for a disk", "_ratio", machine.cpu_io_wait_ratio),
         ("memory", "_bytes", machine.memory_total_bytes),
         ("least memory available", "_bytes", machine.memory_available_min_bytes),
         ("size of /dev/shm", "_bytes", machine.shm_size_bytes),

@@ -122,6 +122,14 @@ def test_the_machine_with_its_least_memory_and_samples_of_swapping() -> None:
     assert machine.cpu_busy_ratio is None
 
 
+def test_shares_of_the_machine_s_time_are_means() -> None:
+    shares = {"cpu_user_ratio": 0.5, "cpu_system_ratio": 0.25, "cpu_io_wait_ratio": 0.125}
+    machine = host_use(sampled("host", {}, shares, {name: share / 2 for name, share in shares.items()})).machine
+    assert machine.cpu_user_ratio == pytest.approx(0.375)
+    assert machine.cpu_system_ratio == pytest.approx(0.1875)
+    assert machine.cpu_io_wait_ratio == pytest.approx(0.09375)
+
+
 def test_pressure_of_machine_and_group_by_resource() -> None:
     of = sampled("host", {}, {"pressure_io_some_ratio": 0.5, "pressure_io_full_ratio": 0.25})
     add(of, "cgroup", [(0, {}), (100, {"pressure_cpu_some_ratio": 0.125})])

@@ -3,19 +3,25 @@
 import csv
 import hashlib
 import importlib
+import inspect
 import io
+import itertools
 import re
 import sys
 import threading
 import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 from planted_runs import Planted, fit, quiet_profiler, single_rows
 
 from lightning_gpuprof.analyze.data_tables import report_tables
+from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode
 from lightning_gpuprof.capture.line_timer import LineTimer, check_names
 from lightning_gpuprof.capture.thread_state import ThreadSources
 from lightning_gpuprof.cli.main import main
@@ -106,6 +112,125 @@ def test_a_decorated_function_that_ran_was_called(module: ModuleType) -> None:
     timer.end()
 
 
+DECORATED = """
+import functools
+
+import torch
+
+from lightning_gpuprof import annotate
+
+
+def traced(function):
+    @functools.wraps(function)
+    def around(*arguments):
+        kept = function(*arguments)
+        return kept
+
+    return around
+
+
+@annotate("f")
+@traced
+def annotated():
+    return 7
+
+
+@torch.no_grad()
+def without_gradients():
+    return 7
+
+
+class Net:
+    @traced
+    def method(self):
+        return 7
+
+    @staticmethod
+    @annotate("f")
+    def fixed():
+        return 7
+
+    @classmethod
+    @torch.no_grad()
+    def made(cls):
+        return 7
+
+
+@annotate("f")
+def yielded():
+    yield 7
+
+
+@torch.no_grad()
+def yielded_without_gradients():
+    yield 7
+
+
+@traced
+def later():
+    yield 7
+
+
+@traced
+def sleeping(sleep):
+    sleep()
+"""
+
+
+@pytest.fixture
+def decorated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    (tmp_path / "decorated_module.py").write_text(DECORATED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "decorated_module", raising=False)
+    return importlib.import_module("decorated_module")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("annotated", "return 7"),
+        ("without_gradients", "return 7"),
+        ("Net.method", "return 7"),
+        ("Net.fixed", "return 7"),
+        ("Net.made", "return 7"),
+        ("yielded", "yield 7"),
+        ("yielded_without_gradients", "yield 7"),
+    ],
+)
+def test_of_a_decorated_function_its_own_lines_are_timed(decorated: ModuleType, path: str, line: str) -> None:
+    said: list[str] = []
+    timer = LineTimer((f"decorated_module:{path}",), said.append)
+    timer.begin()
+    owner, _, name = path.rpartition(".")
+    given = getattr(decorated.Net() if owner else decorated, name)()
+    assert given == 7 or list(given) == [7]
+    assert (timer.never_called(), said) == ([], [])
+    timer.end()
+    (timed,) = timer.times()
+    assert timed.file == decorated.__file__
+    assert [(one.code, one.hits) for one in timed.lines] == [(line, 1)]
+
+
+def test_lines_of_a_decorated_function_are_looked_at(decorated: ModuleType) -> None:
+    timer = LineTimer(("decorated_module:sleeping",), print)
+    timer.begin()
+    decorated.sleeping(lambda: [timer.look(sys._getframe(), is_off_cpu=True) for _ in range(LEAST_LOOKS)])
+    timer.end()
+    (timed,) = timer.times()
+    assert [(one.code, one.blocked_ratio) for one in timed.lines] == [("sleep()", 1.0)]
+
+
+def test_a_generator_that_runs_after_its_decorator_is_not_timed_and_said(decorated: ModuleType) -> None:
+    said: list[str] = []
+    timer = LineTimer(("decorated_module:later",), said.append)
+    timer.begin()
+    assert list(decorated.later()) == [7]
+    timer.end()
+    assert said == ["decorated_module:later is not timed: later runs after its decorator has returned"]
+    assert timer.times() == ()
+
+
 def test_all_is_as_it_was(module: ModuleType) -> None:
     before = {name: vars(module.Net)[name] for name in ("step", "fixed", "made")}
     timer = LineTimer(("timed_module:Net.step", "timed_module:Net.fixed", "timed_module:Net.made"), print)
@@ -193,34 +318,95 @@ def test_lines_are_looked_at_where_they_are_timed_and_a_few_looks_say_nothing(mo
     }
 
 
-class Mixed(Planted):
-    """Sleeps in one line, computes in two."""
+needs_thread_states = pytest.mark.skipif(
+    ThreadSources.of(threading.get_ident()) is None, reason="this system does not say what a thread does"
+)
+DATA = bytes(16_000_000)
+PATIENCE_S = 60
+
+
+def worked(wait: Callable[[], object], loop: Callable[[], object], digest: Callable[[], object]) -> None:
+    wait()
+    loop()
+    digest()
+
+
+@needs_thread_states
+def test_a_line_that_waits_is_blocked_and_one_that_computes_is_not(tmp_path: Path) -> None:
+    timer = LineTimer((f"{__name__}:worked",), print)
+    timer.begin()
+    waited, looped, digested = overs = threading.Event(), threading.Event(), threading.Event()
+
+    def loop() -> None:
+        while not looped.is_set():
+            sum(number * number for number in range(10_000))
+
+    def digest() -> None:
+        while not digested.is_set():
+            hashlib.sha256(DATA).digest()
+
+    looks: Counter[int] = Counter()
+
+    def look(innermost: FrameType, is_off_cpu: bool) -> None:
+        timer.look(innermost, is_off_cpu)
+        looks.update(line for frame, line in traceback.walk_stack(innermost) if frame.f_code.co_name == "worked")
+
+    thread = threading.Thread(target=worked, args=(waited.wait, loop, digest))
+    thread.start()
+    code = UserCode(cwd=str(tmp_path), library_roots=[])
+    sampler = CallSiteSampler(thread.ident or 0, lambda: -1, user_code=code, on_look=look)
+    sampler.open()
+    until = time.monotonic() + PATIENCE_S
+    second = itertools.count(step=20)  # after the first ones it asks for the interpreter less often
+    for line, over in enumerate(overs, inspect.unwrap(worked).__code__.co_firstlineno + 1):
+        while looks[line] < 2 * LEAST_LOOKS and time.monotonic() < until:
+            sampler.sample(next(second) * 1_000_000_000)
+        over.set()
+    sampler.close()
+    thread.join(PATIENCE_S)
+    timer.end()
+    (timed,) = timer.times()
+    waits, loops, digests = timed.lines
+    assert (waits.blocked_ratio or 0.0) > 0.8
+    for row in loops, digests:
+        assert row.blocked_ratio is not None
+        assert row.blocked_ratio < 0.2
+
+
+class Waiting(Planted):
+    """Waits in one line until it has been looked at often enough."""
+
+    looked = threading.Event()
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        time.sleep(0.025)
-        sum(number * number for number in range(300_000))
-        hashlib.sha256(DATA).digest()
+        self.looked.wait(PATIENCE_S)
         return super().training_step(batch, batch_idx)
 
 
-DATA = bytes(16_000_000)
+@needs_thread_states
+def test_a_fit_says_how_long_a_line_was_blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    looked_at = LineTimer.look
 
+    def look(timer: LineTimer, innermost: FrameType, is_off_cpu: bool) -> None:
+        nonlocal looks
+        looked_at(timer, innermost, is_off_cpu)
+        at = [frame.f_code for frame, _ in traceback.walk_stack(innermost)]
+        looks += at[0].co_name == "wait" and any(code.co_filename == __file__ for code in at[1:3])
+        if looks >= LEAST_LOOKS:
+            Waiting.looked.set()
 
-@pytest.mark.skipif(
-    ThreadSources.of(threading.get_ident()) is None, reason="this system does not say what a thread does"
-)
-def test_of_a_fit_a_line_that_sleeps_is_blocked_and_one_that_computes_is_not(tmp_path: Path) -> None:
-    profiler = quiet_profiler(lines=[f"{__name__}:Mixed.training_step"])
-    report = fit(tmp_path, Mixed(), single_rows(80), profiler=profiler)
+    monkeypatch.setattr(LineTimer, "look", look)
+    monkeypatch.setattr(Waiting, "looked", threading.Event())
+    profiler = quiet_profiler(lines=[f"{__name__}:Waiting.training_step"])
+    report = fit(tmp_path, Waiting(), single_rows(10), profiler=profiler)
     (timed,) = report.line_times
-    sleeps, python, native, _ = timed.lines
-    assert sleeps.code == "time.sleep(0.025)"
-    assert (sleeps.blocked_ratio or 0.0) > 0.9
-    for line in python, native:
-        assert line.blocked_ratio is not None
-        assert line.blocked_ratio < 0.2
+    waits, _ = timed.lines
+    assert waits.code == "self.looked.wait(PATIENCE_S)"
+    assert waits.blocked_ratio is not None
+    assert waits.blocked_ratio > 0.8
 
-    blocked = sleeps.blocked_ratio * sleeps.total_s * 1e3
+    blocked = waits.blocked_ratio * waits.total_s * 1e3
     (table,) = timed_tables(report.line_times, report.lines)
     at = [column.title for column in table.columns].index("blocked")
     assert float(table.rows[0][at].text.replace(",", "")) == pytest.approx(blocked, rel=0.01)
@@ -228,13 +414,13 @@ def test_of_a_fit_a_line_that_sleeps_is_blocked_and_one_that_computes_is_not(tmp
     terminal.print_report(report, stream)
     page = render_html(report)
     for shown in (stream.getvalue(), page):
-        assert "blocked" in shown.partition("Lines of ")[2].partition("time.sleep")[0]
+        assert "blocked" in shown.partition("Lines of ")[2].partition("looked.wait")[0]
     assert "the main thread was asleep, or waited for a file" in page
     (of_table,) = write_csv([table], tmp_path)
     assert "blocked (ms)" in next(csv.reader(of_table.read_text().splitlines()))
     (exported,) = (table for table in report_tables(report) if table.name == "line_times")
-    assert exported.columns["blocked_ratio"][0] == sleeps.blocked_ratio
-    assert f'"blocked_ratio": {sleeps.blocked_ratio}'[:20] in json_report.encode(report).decode()
+    assert exported.columns["blocked_ratio"][0] == waits.blocked_ratio
+    assert f'"blocked_ratio": {waits.blocked_ratio}'[:20] in json_report.encode(report).decode()
 
 
 def test_a_fit_has_its_lines_in_the_report_and_a_profile_of_kernprof_beside_them(

@@ -18,9 +18,9 @@ from lightning_gpuprof.capture.thread_state import (
     ThreadState,
     with_one_more,
 )
-from lightning_gpuprof.model.journal import CallSites
 
 PATIENCE_S = 60
+LOOKS = 12
 MS = 1_000_000
 
 
@@ -129,7 +129,7 @@ def sleep(done):
 
 
 def looked(function: str, folder: Path) -> tuple[int, int, int]:
-    """How often the thread that runs a function was seen in Python, in native code, off the CPU: twenty times or more.
+    """How often the thread that runs a function was seen in Python, in native code, off the CPU: a dozen times or more.
 
     Where other programs have the CPUs, little is known of each look, and a sampler soon gives up: another takes over.
     """
@@ -146,20 +146,20 @@ def looked(function: str, folder: Path) -> tuple[int, int, int]:
     counts = (0, 0, 0)
     until = time.monotonic() + PATIENCE_S
     try:
-        while sum(counts) < 20 and time.monotonic() < until:
+        while sum(counts) < LOOKS and time.monotonic() < until:
             sampler = CallSiteSampler(thread.ident, lambda: 5, user_code=user_code)
             sampler.open()
-            records: list[CallSites] = []
-            for second in range(0, 120, 2):  # in the first second it looks every other time
-                records += sampler.sample(second * 1_000 * MS)
-            records += sampler.close()
-            rows = [row for record in records for row in record.states.get(5, {}).values()]
-            python, native, off_cpu = (sum(row[state] for row in rows) for state in range(3))
-            counts = counts[0] + python, counts[1] + native, counts[2] + off_cpu
+            for second in range(0, 1_200, 20):  # hands over each time, and soon asks less often, which takes long
+                for record in sampler.sample(second * 1_000 * MS):
+                    for row in record.states.get(5, {}).values():
+                        counts = counts[0] + row[PYTHON], counts[1] + row[NATIVE], counts[2] + row[OFF_CPU]
+                if sum(counts) >= LOOKS:
+                    break
+            sampler.close()
     finally:
         over.set()
         thread.join(PATIENCE_S)
-    assert sum(counts) >= 20
+    assert sum(counts) >= LOOKS
     return counts
 
 

@@ -80,3 +80,20 @@ def test_each_process_has_a_row_and_each_row_a_cell_for_each_column() -> None:
     assert [cell.text for cell in by_title["Longest garbage collector pauses"].rows[0]] == ["17", "2", "52.0 ms"]
     growth = [cell.text for cell in by_title["Growth of memory"].rows[0]]
     assert (growth[0], growth[1], growth[-1]) == ("process", "57.2 MiB", "rises")
+
+
+def test_the_machine_s_table_says_where_its_cpu_time_went() -> None:
+    use = MachineUse(cpu_user_ratio=0.5, cpu_system_ratio=0.25, cpu_io_wait_ratio=0.125)
+    table = host_tables.machine_table(HostUse(machine=use))
+    assert [(row[0].text, row[1].text) for row in table.rows] == [
+        ("CPU time in programs", "50.0 %"),
+        ("CPU time in the kernel", "25.0 %"),
+        ("CPU time idle, waiting for a disk", "12.5 %"),
+    ]
+
+
+def test_a_process_has_its_context_switches() -> None:
+    use = ProcessUse(voluntary_switches_per_s=300.0, involuntary_switches_per_s=20.0)
+    table = host_tables.process_table(HostUse(process=use))
+    shown = dict(zip([column.title for column in table.columns], table.rows[0], strict=True))
+    assert (shown["waits"].text, shown["preempted"].text) == ("300", "20")

@@ -109,10 +109,18 @@ class FakeMachine:
         del self.processes[pid]
         (self.proc / str(pid)).rename(self.root / f"ended-{pid}-{len(list(self.root.iterdir()))}")
 
-    def cpus(self, *busy_s: float, idle_s: float = 0.0, io_wait_s: float = 0.0, steal_s: float = 0.0) -> None:
+    def cpus(
+        self,
+        *busy_s: float,
+        system_s: float = 0.0,
+        idle_s: float = 0.0,
+        io_wait_s: float = 0.0,
+        irq_s: float = 0.0,
+        steal_s: float = 0.0,
+    ) -> None:
         """CPU time of each CPU in user mode; idle and other times are those of each CPU."""
         rows = [
-            [round(s * TICKS_PER_S) for s in (busy, 0, 0, idle_s, io_wait_s, 0, 0, steal_s, 0, 0)]
+            [round(s * TICKS_PER_S) for s in (busy, 0, system_s, idle_s, io_wait_s, irq_s, 0, steal_s, 0, 0)]
             for busy in (busy_s or (0.0, 0.0))
         ]
         lines = [f"cpu  {' '.join(str(sum(column)) for column in zip(*rows, strict=True))}"]

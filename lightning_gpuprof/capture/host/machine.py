@@ -16,6 +16,8 @@ class CpuTimes:
 
     busy_s: float
     """Work of anybody on this machine."""
+    user_s: float
+    """Of the busy time: in programs; the rest is in the kernel."""
     idle_s: float
     """Nothing to do, also while a disk is waited for."""
     io_wait_s: float
@@ -56,6 +58,7 @@ def cpu_times(text: bytes, among: Collection[int] | None = None) -> CpuTimes:
     padded: list[int] = [*times, *[0] * 8]  # old kernels have fewer columns
     user, nice, system, idle, io_wait, irq, soft, steal = padded[:8]
     return CpuTimes(  # guests count in user and nice as well
+        user_s=(user + nice) * _TICK_S,
         busy_s=(user + nice + system + irq + soft) * _TICK_S,
         idle_s=(idle + io_wait) * _TICK_S,
         io_wait_s=io_wait * _TICK_S,

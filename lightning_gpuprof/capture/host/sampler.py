@@ -64,9 +64,10 @@ class HostSampler(Sampler):
     ``children``        likewise for processes below this one that are neither workers nor this package's own
     ``thread.<kind>``   ``cpu_cpus``, ``run_delay_ratio``, ``threads_count``; every fifth second
     ``host``            ``cpu_busy_ratio``, ``cpu_others_cpus`` (work of other processes on the usable CPUs),
-                        ``cpu_steal_cpus``, ``cpu_io_wait_ratio``; ``load``; ``memory_total_bytes``,
-                        ``memory_available_bytes``; ``swap_used_bytes``, ``swap_in_bytes_per_s``,
-                        ``swap_out_bytes_per_s``; ``network_received_bytes_per_s``, ``network_sent_bytes_per_s``;
+                        ``cpu_steal_cpus``, ``cpu_user_ratio``, ``cpu_system_ratio``, ``cpu_io_wait_ratio``; ``load``;
+                        ``memory_total_bytes``, ``memory_available_bytes``; ``swap_used_bytes``,
+                        ``swap_in_bytes_per_s``, ``swap_out_bytes_per_s``; ``network_received_bytes_per_s``,
+                        ``network_sent_bytes_per_s``;
                         ``shm_size_bytes``, ``shm_free_bytes``, ``shm_used_ratio``;
                         ``pressure_<cpu|memory|io>_<some|full>_ratio``
     ``cgroup``          ``memory_used_bytes``, ``memory_working_bytes`` (without cached files), ``memory_used_ratio``;
@@ -230,7 +231,7 @@ class HostSampler(Sampler):
             return
         ours_s = self._own_cpu_s + self._children.used_s
         counters = {"busy": times.busy_s, "idle": times.idle_s, "io_wait": times.io_wait_s, "steal": times.steal_s}
-        counters["ours"] = ours_s
+        counters |= {"user": times.user_s, "ours": ours_s}
         grown = self._cpu_times.per_s(counters, t_ns)
         if not {"busy", "idle", "steal"} <= grown.keys():
             return
@@ -239,6 +240,9 @@ class HostSampler(Sampler):
             return
         values["cpu_busy_ratio"] = (grown["busy"] + grown["steal"]) / total
         values["cpu_steal_cpus"] = grown["steal"]
+        if "user" in grown:
+            values["cpu_user_ratio"] = grown["user"] / total
+            values["cpu_system_ratio"] = max(0.0, grown["busy"] - grown["user"]) / total
         if "ours" in grown:
             values["cpu_others_cpus"] = max(0.0, grown["busy"] - grown["ours"])
         if "io_wait" in grown:  # the kernel may take some of it back

@@ -86,6 +86,15 @@ def test_others_are_what_is_busy_without_us_and_our_children(machine: FakeMachin
     assert found["host"]["cpu_busy_ratio"] == 0.75  # (2.5 + 0.5) of 4.0
 
 
+def test_the_machine_s_time_is_in_programs_in_the_kernel_or_idle_for_a_disk(machine: FakeMachine) -> None:
+    sampler = sampler_of(machine)
+    sampler.sample(0)
+    machine.cpus(1.0, 0.5, system_s=0.25, irq_s=0.25, idle_s=0.25, io_wait_s=0.25, steal_s=0.25)
+    found = values(sampler.sample(SECOND))["host"]
+    assert (found["cpu_user_ratio"], found["cpu_system_ratio"], found["cpu_io_wait_ratio"]) == (0.375, 0.25, 0.125)
+    assert found["cpu_busy_ratio"] == 0.75  # with 0.5 of 4.0 s that the hypervisor took
+
+
 def test_what_ended_workers_used_is_no_work_of_others(machine: FakeMachine) -> None:
     sampler = sampler_of(machine)
     sampler.sample(0)
