@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from lightning_gpuprof.analyze.beside_model import beside_model, idle_causes
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.epochs import epoch_gaps, worker_starts
@@ -41,6 +42,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(metrics, windows=tuple(_with_link(metrics)))
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
     metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
+    metrics = replace(metrics, idle_causes=idle_causes(metrics), beside_model=beside_model(metrics))
     metrics = replace(metrics, holders=memory_holders(metrics))
     metrics = replace(metrics, epoch_gaps=epoch_gaps(metrics), worker_starts=worker_starts(metrics))
     metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics), host_limit=host_limit(metrics))

@@ -77,6 +77,19 @@ class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
         return 1e3 * self.lower_ms / self.calls if self.calls else math.inf
 
 
+class BesideModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the run, or a phase of the step, in which the host is at something else than the model."""
+
+    name: str
+    """Of the part or phase."""
+    phase: Phase | None
+    """None: it is a part."""
+    ratio: float
+    """Of the run, or the median of the step."""
+    lower_ratio: float
+    """Of a phase its lower bound; of a part the same."""
+
+
 class MetricCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of metrics of torchmetrics that update twice, for the metric of all batches and for that of this one."""
 

@@ -16,6 +16,9 @@ from lightning_gpuprof.model.share import Share, usable
 _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Heuristic."""
 
+_AROUND_MODEL: tuple[Phase, ...] = ("data_wait", "sync", "callbacks", "logging")
+"""Phases in which a device may idle for reasons that are not the model's."""
+
 _MAX_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing is certain. Heuristic."""
 
@@ -45,6 +48,17 @@ def device_idle_ratio(metrics: Metrics) -> float | None:
     """
     step = device_step(metrics)
     return None if step is None or step.window is None else step.idle_ratio
+
+
+def idle_in_model_ratio(metrics: Metrics, step: DeviceStep) -> float:
+    """Share of the step in which the device idles, without that in phases around the model; at least so much.
+
+    Raises:
+        MissingSignal: No window shows it, and such a phase was not measured either.
+    """
+    if step.window is not None:
+        return step.starved_ratio
+    return max(0.0, step.idle_ratio - sum(metrics.share_of(phase).median_ratio for phase in _AROUND_MODEL))
 
 
 def step_idle_ratio(metrics: Metrics) -> float | None:
