@@ -11,6 +11,7 @@ from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.missing import require_possible as require_possible
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.share import Share, usable
 
 _PERIODIC_FACTOR = 1.5
@@ -51,7 +52,14 @@ def device_idle_ratio(metrics: Metrics) -> float | None:
 
 
 def idle_in_model_ratio(metrics: Metrics, step: DeviceStep) -> float:
-    """Share of the step in which the device idles, without that in phases around the model; at least so much.
+    """Share of the step in which the device idles, without that in phases around the model.
+
+    Args:
+        metrics: The run.
+        step: Its device's step.
+
+    Returns:
+        At least so much, 0 to 1.
 
     Raises:
         MissingSignal: No window shows it, and such a phase was not measured either.
@@ -76,6 +84,12 @@ def rank_wait_ratio(metrics: Metrics) -> float | None:
     if step is None or step.window is None or step.window.results.communication is None:
         return None
     return min(1.0, step.idle_ratio + step.exposed_communication_ratio)
+
+
+def waits_longer_ms(metrics: Metrics) -> float | None:
+    """Than the rank that waits least, because that one comes later; None: nothing is known of the other ranks."""
+    rank, ranks = metrics.condition("rank"), metrics.ranks
+    return ranks.waits_longer_ms(rank) if isinstance(ranks, RankTimes) and isinstance(rank, int) else None
 
 
 def capability(metrics: Metrics) -> float | None:
