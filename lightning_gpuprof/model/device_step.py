@@ -281,6 +281,13 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
         host_us = host.calls_us + (host.operators_us or 0.0) + host.elsewhere_us
         return host.elsewhere_us / host_us if host_us > 0 and host.operators_us is not None else 0.0
 
+    def device_ms_in(self, phase: Phase) -> float | Unmeasured:
+        """Work of the device per traced step that the host launched in a phase."""
+        attribution = self.analysis.attribution
+        if attribution is None:
+            return Unmeasured(why="the trace window does not show what launched its kernels")
+        return sum(one.device_us for one in attribution.phases if one.phase == phase) / 1e3 / self.steps
+
     @property
     def launch_calls(self) -> LaunchCalls | Unmeasured | None:
         """None: the window has none, or they may wait for room in a full queue."""
