@@ -20,6 +20,7 @@ from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.finding import MIN_STEPS
 from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.host_time import (
+    AlgorithmTrials,
     BesideModel,
     Contention,
     HostLimit,
@@ -213,6 +214,8 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """What communication costs; None: there is one rank, or no communication."""
     python_time: PythonTime | Unmeasured = NOT_COMPUTED
     """What of a training on the CPU no operator of torch takes."""
+    algorithm_trials: AlgorithmTrials | Unmeasured = NOT_COMPUTED
+    """What cuDNN takes to time its algorithms."""
     metric_calls: MetricCalls | Unmeasured = NOT_COMPUTED
     """What calls of metrics that update twice take."""
     optimizer_update: OptimizerUpdate | Unmeasured = NOT_COMPUTED
