@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from lightning_gpuprof.analyze.algorithm_trials import algorithm_trials
+from lightning_gpuprof.analyze.beside_model import beside_model, idle_causes
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.epochs import epoch_gaps, worker_starts
@@ -17,7 +19,7 @@ from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
-from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus, quota_exhausted_ratio
+from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, exceeds_its_cpus, quota_exhausted_ratio
 from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.host_time import Contention, HostLimit, MetricCalls
@@ -41,6 +43,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(metrics, windows=tuple(_with_link(metrics)))
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
     metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
+    metrics = replace(metrics, idle_causes=idle_causes(metrics), beside_model=beside_model(metrics))
     metrics = replace(metrics, holders=memory_holders(metrics))
     metrics = replace(metrics, epoch_gaps=epoch_gaps(metrics), worker_starts=worker_starts(metrics))
     metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics), host_limit=host_limit(metrics))
@@ -53,6 +56,7 @@ def with_derived(metrics: Metrics) -> Metrics:
         metrics, starving=starving(metrics), callback_costs=callback_costs(metrics), contention=contention(metrics)
     )
     metrics = replace(metrics, optimizer_update=optimizer_update(metrics), metric_calls=metric_calls(metrics))
+    metrics = replace(metrics, algorithm_trials=algorithm_trials(metrics))
     return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))
 
 
@@ -74,11 +78,13 @@ def contention(metrics: Metrics) -> Contention:
     machine, state = metrics.host.machine, metrics.loading
     ranks = None if machine is None else machine.cpu_ranks_cpus
     workers = max(0, metrics.num_workers or 0)
+    exhausted_ratio = quota_exhausted_ratio(metrics.host)
     waits = isinstance(state, Loading) and state.made is not None and state.cpu_bound is False
     return Contention(
         delay=_delay(metrics),
         by_this_run=exceeds_its_cpus(metrics.cpu, metrics.host),
-        quota_exhausted_ratio=quota_exhausted_ratio(metrics.host),
+        quota_exhausted_ratio=exhausted_ratio,
+        by_quota=exhausted_ratio is not None and exhausted_ratio >= QUOTA_RATIO,
         threads=metrics.positive("torch.num_threads"),
         workers=workers,
         computing_workers=0 if waits else workers,

@@ -4,9 +4,9 @@ import math
 
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.device import MIN_SAMPLES, ThrottleShare
-from lightning_gpuprof.model.gpu import ActiveMultiprocessors, Gpu, GpuClocks, HeldClock, PcieLink
+from lightning_gpuprof.model.gpu import ActiveMultiprocessors, Gpu, GpuClocks, HeldClock, NumaPlace, PcieLink
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured, or_unmeasured
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, Unmeasured, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import lower_share, possible
 from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.model.signals import device_idle_ratio, require_possible
@@ -29,6 +29,7 @@ def gpus(metrics: Metrics) -> tuple[Gpu, ...]:
             active=_active(metrics, device),
             link=_link(device.largest("pcie_generation"), device.largest("pcie_width")),
             best_link=_link(device.facts.pcie_generation_max, device.facts.pcie_width_max),
+            numa=_numa(metrics, device),
             slow_readings=device.samples // _SAMPLES_PER_SLOW_READING,
             busy_samples=_busy_samples(device),
         )
@@ -55,6 +56,18 @@ def _copies_ms(window: WindowFacts) -> float | None:
 
 def _link(generation: float | None, lanes: float | None) -> PcieLink | None:
     return None if generation is None or lanes is None else PcieLink(generation=generation, lanes=lanes)
+
+
+@or_unmeasured
+def _numa(metrics: Metrics, device: Device) -> NumaPlace:
+    count, own = metrics.positive("machine.numa_nodes"), metrics.condition("machine.affinity_numa_nodes")
+    if count == 1:
+        raise NotApplicable("the machine has one NUMA node")
+    if count is None or not isinstance(own, str):
+        raise MissingSignal("the NUMA nodes of the process's CPUs are not known")
+    if device.facts.numa_node is None:
+        raise MissingSignal("the NUMA node of the GPU is not known")
+    return NumaPlace(node=device.facts.numa_node, process_nodes=own)
 
 
 @or_unmeasured

@@ -18,6 +18,10 @@ class Accumulation(msgspec.Struct, frozen=True, kw_only=True):
     least_wait_ms: float | None
     """5 % quantile of the same: such a batch found the other ranks ready."""
 
+    def unneeded_ratio(self, reduced: float) -> float:
+        """Share of the reductions that no optimizer step needs, where all gradients are reduced so often in a batch."""
+        return 1.0 - min(1.0, self.steps_per_batch / reduced) if reduced else 0.0
+
     @property
     def batches_per_step(self) -> int:
         """Batches for each in which an optimizer steps."""

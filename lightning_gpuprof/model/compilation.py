@@ -45,6 +45,12 @@ class GraphBreak(msgspec.Struct, kw_only=True, frozen=True):
     count: int
     """How often it was met while compiling: once for each version of the function."""
 
+    @property
+    def place(self) -> str:
+        """As samples name it: ``costs.py:38 take``."""
+        line = f":{self.line}" if self.line is not None else ""
+        return f"{self.file}{line} {self.function}".strip()
+
 
 class CompileFacts(msgspec.Struct, kw_only=True, frozen=True):
     """``torch.compile`` in one stage; what was compiled before the stage is not counted."""

@@ -55,6 +55,11 @@ class DeviceWindow(msgspec.Struct, frozen=True, kw_only=True):
         rows = [row for row in shapes or () if "conv" in row.operator and row.device_self_us and row.input_shape]
         return self.steps > 1 and not any(row.occurrences % self.steps for row in rows) if rows else None
 
+    def long_kernels(self, least_us: float) -> list[KernelRow]:
+        """Kernels of at least this length on average, without communication."""
+        rows = self.kernels.kernels
+        return [row for row in rows if row.average_us >= least_us and row.kernel_class != "communication"]
+
     @property
     def layout_changes(self) -> list[KernelRow]:
         """Kernels of cuDNN that only change the layout, among the longest; those that compute are named differently."""

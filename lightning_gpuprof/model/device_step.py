@@ -172,6 +172,18 @@ class GapPlace(msgspec.Struct, frozen=True, kw_only=True):
     allocates: bool
 
 
+class LaunchCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of the function that launches most kernels, in a window whose queue is never full."""
+
+    name: str
+    count: int
+    """In the window."""
+    per_step: float
+    median_us: float
+    waits_for_kernels: bool
+    """Whether each seems to wait until its kernel is done: it takes as long, and hardly anything is ever queued."""
+
+
 class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
     """One whose window holds the work of whole steps, so that its idle causes can be scaled to untraced steps.
 
@@ -268,6 +280,32 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
         host = self.device.host
         host_us = host.calls_us + (host.operators_us or 0.0) + host.elsewhere_us
         return host.elsewhere_us / host_us if host_us > 0 and host.operators_us is not None else 0.0
+
+    def device_ms_in(self, phase: Phase) -> float | Unmeasured:
+        """Work of the device per traced step that the host launched in a phase."""
+        attribution = self.analysis.attribution
+        if attribution is None:
+            return Unmeasured(why="the trace window does not show what launched its kernels")
+        return sum(one.device_us for one in attribution.phases if one.phase == phase) / 1e3 / self.steps
+
+    @property
+    def launch_calls(self) -> LaunchCalls | Unmeasured | None:
+        """None: the window has none, or they may wait for room in a full queue."""
+        tables, attribution, streams = self.analysis.api_tables, self.analysis.attribution, self.analysis.streams
+        if tables is None or attribution is None:
+            return Unmeasured(why="the launch calls of the trace window could not be analysed")
+        launches = [row for row in tables.cuda_api_sum if "LaunchKernel" in row.name]
+        call = max(launches, key=lambda row: row.count, default=None)
+        if call is None or attribution.full_queue_us > 0:
+            return None
+        longest = max((device.queue.max for device in streams.devices), default=0) if streams is not None else 0
+        return LaunchCalls(
+            name=call.name,
+            count=call.count,
+            per_step=call.count / self.steps,
+            median_us=call.median_us,
+            waits_for_kernels=0 < longest <= 2 and call.average_us >= self.mean_kernel_us,
+        )
 
     def long_gaps(self, causes: Collection[IdleCause], least_ms: float) -> list[GapPlace]:
         """The longest gaps by the place on the host that held it.

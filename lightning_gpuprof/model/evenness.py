@@ -214,6 +214,11 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
         return self.first_ms - min(slope * middles[0], fifths[0].phases_ms.get(self.change.phase, 0.0))
 
     @property
+    def excess_s(self) -> float:
+        """Of all steps over as many as those of the first fifth."""
+        return (self.mean_ms - self.first_ms) * self.steps / 1e3
+
+    @property
     def cost(self) -> Cost:
         """The excess of the mean step over the first; certain is that over the first fifth, as far as the change is."""
         certain_ms = self.mean_ms - self.first_ms

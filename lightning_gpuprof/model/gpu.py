@@ -110,6 +110,20 @@ class PcieLink(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.generation:.0f} x{self.lanes:.0f}"
 
 
+class NumaPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a GPU of a machine with several NUMA nodes is attached, and where the process may run."""
+
+    node: int
+    """Of the GPU."""
+    process_nodes: str
+    """Of the process's CPUs: ``0, 1``."""
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the process may run on CPUs of the GPU's node."""
+        return str(self.node) in self.process_nodes.split(", ")
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """What was computed from the samples of a GPU."""
 
@@ -122,6 +136,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """At its best reading, as an idle link saves power; None: not measured."""
     best_link: PcieLink | None
     """What GPU and slot can do together; None: not known."""
+    numa: NumaPlace | Unmeasured
     slow_readings: int
     """How often links and processes were read, at least."""
     busy_samples: int | Unmeasured

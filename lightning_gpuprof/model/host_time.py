@@ -8,7 +8,7 @@ import msgspec
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.share import Measured, Share
 
 
 class HostLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,8 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True):
     """It is this run that leaves its main thread without a CPU, and not other programs."""
     quota_exhausted_ratio: float | None = None
     """Share of its periods in which the control group's quota was used up."""
+    by_quota: bool = False
+    """That ran out so often that it is why the main thread waits."""
     threads: int | None = None
     """On which torch computes."""
     workers: int = 0
@@ -75,6 +77,32 @@ class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
     def per_call_us(self) -> float:
         """Python for each operator, in microseconds; without a window there are hardly any where Python is seen."""
         return 1e3 * self.lower_ms / self.calls if self.calls else math.inf
+
+
+class BesideModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the run, or a phase of the step, in which the host is at something else than the model."""
+
+    name: str
+    """Of the part or phase."""
+    phase: Phase | None
+    """None: it is a part."""
+    ratio: float
+    """Of the run, or the median of the step."""
+    lower_ratio: float
+    """Of a phase its lower bound; of a part the same."""
+
+
+class AlgorithmTrials(msgspec.Struct, frozen=True, kw_only=True):
+    """Convolutions for which cuDNN timed its algorithms in the traced steps, and what that took on the host."""
+
+    steps: int
+    """That were traced."""
+    steps_with_trials: int
+    convolutions: int
+    time: Measured
+    """Per traced step."""
+    rest: Measured
+    """The same steps without it."""
 
 
 class MetricCalls(msgspec.Struct, frozen=True, kw_only=True):

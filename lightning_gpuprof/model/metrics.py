@@ -19,7 +19,15 @@ from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.finding import MIN_STEPS
 from lightning_gpuprof.model.gpu import Gpu
-from lightning_gpuprof.model.host_time import Contention, HostLimit, MetricCalls, OptimizerUpdate, PythonTime
+from lightning_gpuprof.model.host_time import (
+    AlgorithmTrials,
+    BesideModel,
+    Contention,
+    HostLimit,
+    MetricCalls,
+    OptimizerUpdate,
+    PythonTime,
+)
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import MemoryHolders
@@ -31,6 +39,7 @@ from lightning_gpuprof.model.rank_memory import RankMemory
 from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.report import Measured
 from lightning_gpuprof.model.share import Share, usable
+from lightning_gpuprof.model.trace.idle import IdleShare
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, Waiting
 
 OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
@@ -185,6 +194,10 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """The sampled GPUs, with what holds their clocks and links down."""
     holders: MemoryHolders = msgspec.field(default_factory=MemoryHolders)
     """How full the GPU's memory is, and who holds it."""
+    idle_causes: tuple[IdleShare, ...] = ()
+    """Of the busiest device in the last window in which one idles."""
+    beside_model: tuple[BesideModel, ...] = ()
+    """Largest share first."""
     copies_to_device_ms: float | None = None
     """Time of a traced step's copies to the device, whether or not kernels ran beside them; None: not known."""
     fetch: Fetch = msgspec.field(default_factory=Fetch)
@@ -201,6 +214,8 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """What communication costs; None: there is one rank, or no communication."""
     python_time: PythonTime | Unmeasured = NOT_COMPUTED
     """What of a training on the CPU no operator of torch takes."""
+    algorithm_trials: AlgorithmTrials | Unmeasured = NOT_COMPUTED
+    """What cuDNN takes to time its algorithms."""
     metric_calls: MetricCalls | Unmeasured = NOT_COMPUTED
     """What calls of metrics that update twice take."""
     optimizer_update: OptimizerUpdate | Unmeasured = NOT_COMPUTED

@@ -11,10 +11,14 @@ from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.missing import require_possible as require_possible
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.share import Share, usable
 
 _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Heuristic."""
+
+_AROUND_MODEL: tuple[Phase, ...] = ("data_wait", "sync", "callbacks", "logging")
+"""Phases in which a device may idle for reasons that are not the model's."""
 
 _MAX_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing is certain. Heuristic."""
@@ -47,6 +51,24 @@ def device_idle_ratio(metrics: Metrics) -> float | None:
     return None if step is None or step.window is None else step.idle_ratio
 
 
+def idle_in_model_ratio(metrics: Metrics, step: DeviceStep) -> float:
+    """Share of the step in which the device idles, without that in phases around the model.
+
+    Args:
+        metrics: The run.
+        step: Its device's step.
+
+    Returns:
+        At least so much, 0 to 1.
+
+    Raises:
+        MissingSignal: No window shows it, and such a phase was not measured either.
+    """
+    if step.window is not None:
+        return step.starved_ratio
+    return max(0.0, step.idle_ratio - sum(metrics.share_of(phase).median_ratio for phase in _AROUND_MODEL))
+
+
 def step_idle_ratio(metrics: Metrics) -> float | None:
     """Share of a step in which the device has no work, 1 on a CPU; None if no trace window shows it."""
     return 1.0 if metrics.is_cpu_only else device_idle_ratio(metrics)
@@ -62,6 +84,12 @@ def rank_wait_ratio(metrics: Metrics) -> float | None:
     if step is None or step.window is None or step.window.results.communication is None:
         return None
     return min(1.0, step.idle_ratio + step.exposed_communication_ratio)
+
+
+def waits_longer_ms(metrics: Metrics) -> float | None:
+    """Than the rank that waits least, because that one comes later; None: nothing is known of the other ranks."""
+    rank, ranks = metrics.condition("rank"), metrics.ranks
+    return ranks.waits_longer_ms(rank) if isinstance(ranks, RankTimes) and isinstance(rank, int) else None
 
 
 def capability(metrics: Metrics) -> float | None:

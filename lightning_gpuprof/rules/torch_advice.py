@@ -12,6 +12,32 @@ _NO_LOG = (2, 13)
 """From this torch on, compiling a ``training_step`` that calls ``self.log`` ends training with InternalTorchDynamoError
 (2.13.0 with Lightning 2.6; also without this profiler)."""
 
+_REMEDIES_OF_BREAKS = (
+    (
+        ("item", "scalar_outputs", "tensor.tolist"),
+        "keep the value a tensor (no .item()), or set torch._dynamo.config.capture_scalar_outputs = True",
+    ),
+    (("print",), "move the print out of the compiled code"),
+    (("data-dependent", "data dependent"), "replace the branch on a tensor's value by torch.where or torch.cond"),
+    (("graph_break",), "remove the call of torch._dynamo.graph_break()"),
+    (("disable",), "call what is marked torch.compiler.disable before or after the compiled part"),
+    (("logging", "logger", "warn"), "log outside the compiled code"),
+)
+"""Words in dynamo's reason for a graph break, and what helps."""
+
+
+def remedy_of_break(reason: str) -> str:
+    """What to do about a graph break or a function that was not compiled.
+
+    Args:
+        reason: Dynamo's.
+
+    Returns:
+        A sentence without its capital letter and its full stop.
+    """
+    known = (text for words, text in _REMEDIES_OF_BREAKS if any(word in reason.lower() for word in words))
+    return next(known, "move what breaks it out of the compiled code")
+
 
 def compile_model(metrics: Metrics, options: str = "") -> tuple[str, Change]:
     """How to compile the model: sentences, and the line.

@@ -177,6 +177,14 @@ class KernelRow(msgspec.Struct, kw_only=True, frozen=True):
     measured: MeasuredKernel | None = None
     """By Nsight Compute, where its output was given."""
 
+    @property
+    def throughput_ratio(self) -> float | None:
+        """The higher of compute and memory throughput, over their peaks; None: not both were measured."""
+        found = self.measured
+        if found is None or found.compute_throughput_ratio is None or found.memory_throughput_ratio is None:
+            return None
+        return max(found.compute_throughput_ratio, found.memory_throughput_ratio)
+
 
 class ActivityRow(msgspec.Struct, kw_only=True, frozen=True):
     """Kernels that are alike in name, operator, device, stream, grid and block; times in microseconds."""

@@ -18,19 +18,14 @@ parts of the run and phases of the step that take a tenth of the time, each with
 Look at the named rules. If there are none, a trace window shows what the host does before each launch.
 """
 
-import math
-from collections.abc import Mapping
-
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase, words_of
+from lightning_gpuprof.model.host_time import BesideModel
+from lightning_gpuprof.model.phases import PHASE_TERMS, words_of
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, millis, percent, threshold, usable
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, listed, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
-_RULE_OF: Mapping[Phase, str]
 _RULE_OF = {"data_wait": "input-bound", "callbacks": "callback-slow", "logging": "logging-overhead"}
 _RULE_OF_PART = {"validation": "validation-stall", "checkpoint": "checkpoint-stall", "epoch_gap": "worker-startup"}
 _LOW = {"values": {"utilization_ratio": 0.3}}
@@ -57,7 +52,7 @@ class GpuUtilLow(GpuRule):
         period_ms, upper = metrics.step_ms, found.upper_mean(distinct)
         if upper >= self.low_ratio:
             return None
-        causes = self._of_windows(metrics) or self._of_phases(metrics)
+        causes = self._causes(metrics)
         idle_ms = (1 - found.mean) * period_ms
         unknown = f"Nothing measured explains {millis(idle_ms)} of idle time in each {millis(period_ms)} step."
         look = "Record a trace window to see what the host does before each launch: GpuProfiler(windows=[...])."
@@ -73,30 +68,16 @@ class GpuUtilLow(GpuRule):
             confidence=0.9,
         )
 
-    def _of_phases(self, metrics: Metrics) -> list[str]:
-        """Parts of the run and phases of the step in which the host is at something else than the model."""
-        try:
-            total_s = metrics.run_s
-        except MissingSignal:
-            total_s = math.inf
-        parts = ((min(1.0, metrics.wall.parts.get(part, 0.0) / total_s), part) for part in _RULE_OF_PART)
-        found = [
-            (ratio, f"{part.replace('_', ' ')} {percent(ratio)} of the run ({_RULE_OF_PART[part]})")
-            for ratio, part in parts
-            if ratio >= self.named_ratio
-        ]
-        for phase, share in metrics.shares.items():
-            if phase not in COMPUTE_PHASES and usable(share) and share.lower_ratio >= self.named_ratio:
-                why = _RULE_OF.get(phase) or PHASE_TERMS[phase]
-                found.append(
-                    (share.median_ratio, f"{words_of(phase)} {percent(share.median_ratio)} of the step ({why})")
-                )
-        return [words for _, words in sorted(found, reverse=True)]
+    def _causes(self, metrics: Metrics) -> list[str]:
+        """Of a window, else the parts and phases in which the host is at something else than the model."""
+        idle = [one for one in metrics.idle_causes if one.window_ratio >= self.named_ratio][:3]
+        if idle:
+            return [f"{percent(one.window_ratio)} of a window, {IDLE_CAUSE_TERMS[one.cause]}" for one in idle]
+        return [_in_words(one) for one in metrics.beside_model if one.lower_ratio >= self.named_ratio]
 
-    def _of_windows(self, metrics: Metrics) -> list[str]:
-        """The largest idle causes of the last window that has some."""
-        idles = [window.results.idle for window in metrics.windows]
-        last = next((idle for idle in reversed(idles) if idle is not None and idle.devices), None)
-        causes = max(last.devices, key=lambda one: one.busy_us).causes if last is not None else ()
-        named = [cause for cause in causes if cause.window_ratio >= self.named_ratio][:3]
-        return [f"{percent(one.window_ratio)} of a window, {IDLE_CAUSE_TERMS[one.cause]}" for one in named]
+
+def _in_words(one: BesideModel) -> str:
+    if one.phase is None:
+        return f"{one.name.replace('_', ' ')} {percent(one.ratio)} of the run ({_RULE_OF_PART[one.name]})"
+    why = _RULE_OF.get(one.phase) or PHASE_TERMS[one.phase]
+    return f"{words_of(one.phase)} {percent(one.ratio)} of the step ({why})"

@@ -24,15 +24,14 @@ Bind the process to the node of its GPU: `numactl --cpunodebind=N --membind=N`, 
 `nvidia-smi topo -m` shows the nodes.
 """
 
-from lightning_gpuprof.model.device_step import STARVED_RATIO, DeviceStep
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, Phase, percent, threshold
+from lightning_gpuprof.model.device_step import STARVED_RATIO
+from lightning_gpuprof.model.signals import idle_in_model_ratio
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
-_AROUND: tuple[Phase, ...] = ("data_wait", "sync", "callbacks", "logging")
-"""Phases in which the GPU may idle for other reasons."""
 _TWO = {"machine.numa_nodes": 2, "machine.affinity_numa_nodes": "0"}
+_SAID = "CPUs of NUMA node 0 ... is at node 1 ... numactl --cpunodebind=1 --membind=1"
 _FAR = {"run": _TWO, "gpu": {"facts": {"numa_node": 1}}}
 
 
@@ -45,14 +44,7 @@ class NumaMismatch(GpuRule):
     copies_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
 
     examples = (
-        fires(
-            "CPUs of node 0, a GPU at node 1 that idles for 30 %",
-            "info",
-            "CPUs of NUMA node 0 ... is at node 1 ... numactl --cpunodebind=1 --membind=1",
-            saves_ms=0,
-            idle_ratio=0.3,
-            **_FAR,
-        ),
+        fires("CPUs of node 0, a GPU at node 1 that idles for 30 %", "info", _SAID, saves_ms=0, idle_ratio=0.3, **_FAR),
         quiet("the GPU is at one of the process's nodes", idle_ratio=0.3, run=_TWO, gpu={"facts": {"numa_node": 0}}),
         quiet("the GPU is busy", idle_ratio=0.05, **_FAR),
         looks_alike("the GPU waits for batches", idle_ratio=0.3, times_ms={"data_wait": 30.0}, **_FAR),
@@ -64,21 +56,12 @@ class NumaMismatch(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        count, own = metrics.positive("machine.numa_nodes"), metrics.condition("machine.affinity_numa_nodes")
-        if count == 1:
-            raise NotApplicable("the machine has one NUMA node")
-        node = gpu.device.facts.numa_node
-        if count is None or not isinstance(own, str):
-            raise MissingSignal("the NUMA nodes of the process's CPUs are not known")
-        if node is None:
-            raise MissingSignal("the NUMA node of the GPU is not known")
-        if str(node) in own.split(", "):
+        numa = measured(gpu.numa)
+        if numa.is_near:
             return None
         metrics.require_steady()
-        step = metrics.device_step
-        if not isinstance(step, DeviceStep):
-            raise MissingSignal(step.why)
-        idle, copies = _idle_in_model(metrics, step), step.upload_ratio
+        step = measured(metrics.device_step)
+        idle, copies = idle_in_model_ratio(metrics, step), step.upload_ratio
         if idle < self.idle_ratio and copies < self.copies_ratio:
             return None
         if idle >= self.idle_ratio:
@@ -87,7 +70,7 @@ class NumaMismatch(GpuRule):
         else:
             why = f"{percent(copies)} of the step, the GPU waits for copies to it"
             evidence = self.evidence("copies_ratio", copies, "GPU waits for copies to it")
-        plural = "s" if "," in own else ""
+        node, own, plural = numa.node, numa.process_nodes, "s" if "," in numa.process_nodes else ""
         return self.finding(
             subject=gpu.device.title,
             summary=f"The process runs on CPUs of NUMA node{plural} {own}, but {gpu.device.title} is at node {node}. "
@@ -95,15 +78,8 @@ class NumaMismatch(GpuRule):
             advice=f"Bind the process to the node of its GPU: numactl --cpunodebind={node} --membind={node} python "
             "..., or with your launcher's option for it.",
             evidence=(
-                Evidence(name="NUMA node of the GPU", value=float(node)),
+                self.fact("NUMA node of the GPU", float(node)),
                 self.fact("NUMA nodes of the process", own),
                 evidence,
             ),
         )
-
-
-def _idle_in_model(metrics: Metrics, step: DeviceStep) -> float:
-    """Share of the step in which the GPU idles, without that in phases around the model; at least so much."""
-    if step.window is not None:
-        return step.starved_ratio
-    return max(0.0, step.idle_ratio - sum(metrics.share_of(phase).median_ratio for phase in _AROUND))

@@ -22,11 +22,7 @@ outliers of forward or backward, and no more than the sum of their excess, sprea
 batch.
 """
 
-from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.model.share import Measured
-from lightning_gpuprof.model.trace.sync_points import SyncPoints
-from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -81,17 +77,8 @@ class CudnnBenchmarkThrash(BaseRule):
         batches = measured(metrics.batch_shapes)
         if not batches.are_of_more_than(self.most_shapes):
             return None
-        windows = [(window, found) for window in metrics.windows if (found := _waits(window)) is not None]
-        if not windows:
-            raise MissingSignal("no trace window has the device activity of whole steps")
-        trial = Measured.over([found.timed_convolutions_us / 1e3 / len(window.steps_us) for window, found in windows])
-        rest = Measured.over(
-            [
-                max(0.0, sum(window.steps_us) - found.timed_convolutions_us) / 1e3 / len(window.steps_us)
-                for window, found in windows
-            ]
-        )
-        seen_ms = step_ms - rest.ms
+        trials = measured(metrics.algorithm_trials)
+        trial, seen_ms = trials.time, step_ms - trials.rest.ms
         if seen_ms >= self.least_seen_ratio * trial.ms:
             lower_ms = _CERTAIN_RATIO * min(trial.lower_ms, seen_ms)
             cost, claim = metrics.cost(min(trial.ms, step_ms), lower_ms), claims.ALGORITHM_TRIALS
@@ -99,32 +86,23 @@ class CudnnBenchmarkThrash(BaseRule):
             cost, claim = _of_some_steps(metrics, trial.ms), claims.OUTLIERS
         if not cost.is_worth():
             return None
-        steps = sum(len(window.steps_us) for window, _ in windows)
-        trials = sum(found.timed_convolutions for _, found in windows)
-        of_steps = (
-            f"{sum(found.steps_with_timed_convolutions for _, found in windows)} of {counted(steps, 'traced step')}"
-        )
+        of_steps = f"{trials.steps_with_trials} of {counted(trials.steps, 'traced step')}"
         return self.finding(
             subject="convolutions",
-            summary=f"cuDNN timed its algorithms for {counted(trials, 'convolution')} in {of_steps}, as batches keep "
-            f"coming in new shapes: {batches.shapes} of {batches.looks} inspected batches differ. That takes {cost}.",
+            summary=f"cuDNN timed its algorithms for {counted(trials.convolutions, 'convolution')} in {of_steps}, as "
+            f"batches keep coming in new shapes: {batches.shapes} of {batches.looks} inspected batches differ. That "
+            f"takes {cost}.",
             advice="Turn cudnn.benchmark off: Trainer(..., benchmark=False). Or keep it on, and pad or crop the "
             "batches to a few sizes, which cuDNN then knows.",
             evidence=(
                 worthwhile_evidence("timing algorithms, share of the step", cost),
-                self.fact("convolutions timed per traced step", trials / steps),
+                self.fact("convolutions timed per traced step", trials.convolutions / trials.steps),
                 self.fact("different shapes among the inspected batches", batches.shapes),
             ),
             cost=cost,
             explains=claim,
             change=Change(call="Trainer", arguments={"benchmark": False}),
         )
-
-
-def _waits(window: WindowFacts) -> SyncPoints | None:
-    """The host's waits in a window of ordinary steps with a device; None for any other."""
-    found = None if window.analysis is None else window.analysis.sync_points
-    return found if window.devices and window.steps_us and is_ordinary(window) else None
 
 
 def _of_some_steps(metrics: Metrics, trial_ms: float) -> Cost:

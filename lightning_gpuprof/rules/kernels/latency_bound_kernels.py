@@ -70,7 +70,8 @@ class LatencyBoundKernels(KernelRule):
     )
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        if any(_throughput(row) is not None for window in run.windows for row in self._long(window)):
+        long = [row for window in run.windows for row in window.long_kernels(self.least_us)]
+        if any(row.throughput_ratio is not None for row in long):
             return self._by_nsight_compute(run)
         try:
             sm, dram = (mean_in_steps(metrics, name) for name in ("sm_active_ratio", "dram_active_ratio"))
@@ -80,14 +81,16 @@ class LatencyBoundKernels(KernelRule):
 
     def _by_nsight_compute(self, run: DeviceRun) -> Finding | None:
         def limited(window: DeviceWindow) -> list[KernelRow]:
-            return [row for row in self._long(window) if (_throughput(row) or 1.0) < self.full_ratio]
+            return [
+                row for row in window.long_kernels(self.least_us) if (row.throughput_ratio or 1.0) < self.full_ratio
+            ]
 
         time = run.per_step(lambda window: sum(row.total_us for row in limited(window)))
         if not self.is_long(time):
             return None
         rows = max((limited(window) for window in run.windows), key=len)
         spent_us = sum(row.total_us for row in rows)
-        mean = sum((_throughput(row) or 0.0) * row.total_us for row in rows) / spent_us
+        mean = sum((row.throughput_ratio or 0.0) * row.total_us for row in rows) / spent_us
         return self.of_kernels(
             run,
             subject=short_name(rows[0].name),
@@ -102,12 +105,12 @@ class LatencyBoundKernels(KernelRule):
         )
 
     def _by_gpu(self, run: DeviceRun, sm: float, dram: float) -> Finding | None:
-        long = run.per_step(lambda window: sum(row.total_us for row in self._long(window)))
+        long = run.per_step(lambda window: sum(row.total_us for row in window.long_kernels(self.least_us)))
         full_ms = (sm + dram) / self.full_ratio * run.period_ms
         time = replace(long, ms=max(0.0, long.ms - full_ms), lower_ms=max(0.0, long.lower_ms - full_ms))
         if not self.is_long(time):
             return None
-        rows = self._long(run.windows[0])
+        rows = run.windows[0].long_kernels(self.least_us)
         return self.of_kernels(
             run,
             subject=short_name(rows[0].name) if rows else "kernels",
@@ -122,18 +125,3 @@ class LatencyBoundKernels(KernelRule):
                 self.evidence("full_ratio", dram, "memory bandwidth, by the GPU's counters"),
             ),
         )
-
-    def _long(self, window: DeviceWindow) -> list[KernelRow]:
-        return [
-            row
-            for row in window.kernels.kernels
-            if row.average_us >= self.least_us and row.kernel_class != "communication"
-        ]
-
-
-def _throughput(row: KernelRow) -> float | None:
-    """The higher of a kernel's compute and memory throughput, over their peaks; None: not both were measured."""
-    found = row.measured
-    if found is None or found.compute_throughput_ratio is None or found.memory_throughput_ratio is None:
-        return None
-    return max(found.compute_throughput_ratio, found.memory_throughput_ratio)

@@ -21,8 +21,7 @@ Unset `CUDA_LAUNCH_BLOCKING`, give the training a CPU of its own, look for debug
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.trace.api_tables import TimeRow
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LaunchRule, late_launches, launch_evidence
 
@@ -59,26 +58,20 @@ class SlowLaunchApi(LaunchRule):
 
     def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
         late = late_launches(metrics, step)
-        tables, attribution = step.analysis.api_tables, step.analysis.attribution
-        if tables is None or attribution is None:
-            raise MissingSignal("the launch calls of the trace window could not be analysed")
-        launches = [row for row in tables.cuda_api_sum if "LaunchKernel" in row.name]
-        call = max(launches, key=lambda row: row.count, default=None)
+        call = measured(step.launch_calls)
         if call is None or call.count < self.least_calls or call.median_us < self.least_median_us:
             return None
-        if attribution.full_queue_us > 0:
-            return None
-        excess_ms = (call.median_us - self.usual_us) * call.count / 1e3 / step.steps
+        excess_ms = (call.median_us - self.usual_us) * call.per_step / 1e3
         saved = replace(late, ms=min(excess_ms, late.ms), lower_ms=min(excess_ms, late.lower_ms))
         if not saved.is_worth(self.least_ratio):
             return None
-        blocking = _waits_for_kernels(step, call) and metrics.run.get(_BLOCKING, "1") not in (None, "", "0")
+        blocking = call.waits_for_kernels and metrics.run.get(_BLOCKING, "1") not in (None, "", "0")
         change = Change(remove=("CUDA_LAUNCH_BLOCKING=1",), add=("CUDA_LAUNCH_BLOCKING=0",)) if blocking else None
         return self.of_step(
             step,
             saved,
             subject=call.name,
-            summary=f"{call.name} takes {call.median_us:.1f} µs (median of {call.count / step.steps:,.0f} calls per "
+            summary=f"{call.name} takes {call.median_us:.1f} µs (median of {call.per_step:,.0f} calls per "
             f"step){', at least as long as a kernel' if blocking else ''}. The GPU waits {late} for the next launch.",
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."
@@ -93,9 +86,3 @@ class SlowLaunchApi(LaunchRule):
             ),
             change=change,
         )
-
-
-def _waits_for_kernels(step: ExplainedStep, call: TimeRow) -> bool:
-    streams = step.analysis.streams
-    longest = max((device.queue.max for device in streams.devices), default=0) if streams is not None else 0
-    return 0 < longest <= 2 and call.average_us >= step.mean_kernel_us

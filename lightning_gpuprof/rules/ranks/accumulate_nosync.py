@@ -37,9 +37,8 @@ For all but the last backward before a step, call `self.manual_backward(loss)` i
 from typing import Any
 
 from lightning_gpuprof.model.accumulation import Accumulation
-from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.rank_times import RankTimes
+from lightning_gpuprof.model.signals import waits_longer_ms
 from lightning_gpuprof.rules.base import (
     BaseRule,
     Change,
@@ -55,7 +54,6 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
-_ITEM_BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8}
 _MANUAL = {"model.automatic_optimization": False, "trainer.strategy": "DDPStrategy", "trainer.world_size": 2}
 _UNCOUNTED = {"accumulation": Unmeasured(why="Lightning counted no optimizer step")}
 _TWICE = 1.5
@@ -157,7 +155,7 @@ class AccumulateNosync(BaseRule):
         return self._on_cpu(metrics, found) if metrics.is_cpu_only else self._on_device(metrics, found)
 
     def _on_cpu(self, metrics: Metrics, found: Accumulation) -> Finding | None:
-        unneeded, later_ms = found.unstepped_ratio, _waits_longer_ms(metrics)
+        unneeded, later_ms = found.unstepped_ratio, waits_longer_ms(metrics)
         if unneeded < self.least_unneeded_ratio:
             return None
         if found.wait_ms is None or found.least_wait_ms is None:
@@ -183,11 +181,11 @@ class AccumulateNosync(BaseRule):
         windows = [window for window in run.windows if window.steps >= self.least_window_steps]
         if not windows:
             raise MissingSignal(f"no trace window has {self.least_window_steps} steps")
-        reduced = min(_gradients(window) for window in windows) / parameters
-        unneeded = 1.0 - min(1.0, found.steps_per_batch / reduced) if reduced else 0.0
+        reduced = min(window.all_reduced_items for window in windows) / parameters
+        unneeded = found.unneeded_ratio(reduced)
         if reduced < self.least_reduced_times or unneeded < self.least_unneeded_ratio:
             return None
-        exposed = metrics.cost(run.exposed.ms, run.exposed.lower_ms * run.largest.transfer_ratio).part(unneeded)
+        exposed = metrics.cost(run.exposed.ms, run.certain_ms).part(unneeded)
         if not exposed.is_worth(self.least_ratio):
             return None
         times = "once" if reduced < _TWICE else f"{reduced:.1f} times"
@@ -224,20 +222,3 @@ class AccumulateNosync(BaseRule):
             confidence=confidence,
             explains=claims.COMMUNICATION,
         )
-
-
-def _waits_longer_ms(metrics: Metrics) -> float | None:
-    """Than the rank that waits least, because that one comes later; None: nothing is known of the other ranks."""
-    rank = metrics.condition("rank")
-    return (
-        metrics.ranks.waits_longer_ms(rank) if isinstance(metrics.ranks, RankTimes) and isinstance(rank, int) else None
-    )
-
-
-def _gradients(window: CollectiveWindow) -> float:
-    """Elements that all-reduces of a known type sum up in a step."""
-    return sum(
-        window.per_step(one) * (one.message_bytes or 0) / _ITEM_BYTES[one.dtype]
-        for one in window.communication.sizes
-        if one.kind == "all_reduce" and one.dtype in _ITEM_BYTES
-    )

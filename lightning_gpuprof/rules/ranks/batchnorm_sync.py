@@ -26,9 +26,6 @@ larger batch on each rank, so that there are fewer steps.
 
 from typing import Any
 
-from lightning_gpuprof.model.collectives import CollectiveWindow
-from lightning_gpuprof.model.share import Measured
-from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules.base import (
     Advice,
     BaseRule,
@@ -114,12 +111,12 @@ class BatchnormSync(BaseRule):
         run = collective_run(metrics)
         if run is None:
             return None
-        gathers = min(self._count(window, "all_gather") for window in run.windows)
+        most_bytes = self.most_kib * 1024
+        gathers = min(window.small("all_gather", most_bytes).per_step for window in run.windows)
         if gathers < self.least_gathers_ratio * layers:
             return None
-        exposed = Measured.over([self._exposed_ms(window, layers) for window in run.windows])
-        sure = Measured.over([self._exposed_ms(window, layers, only_transfer=True) for window in run.windows])
-        cost = metrics.cost(exposed.ms, sure.lower_ms)
+        exposed, transfer = run.of_layers(("all_gather", "all_reduce"), layers, most_bytes)
+        cost = metrics.cost(exposed.ms, transfer.lower_ms)
         if not cost.is_worth(self.least_ratio):
             return None
         return self.finding(
@@ -152,28 +149,3 @@ class BatchnormSync(BaseRule):
             )
         why = f"each rank has {samples} samples, enough for statistics of its own"
         return f"{without}: {why}.", _WITHOUT if by_trainer else None
-
-    def _small(self, window: CollectiveWindow, kind: str) -> list[CollectiveTimes]:
-        return [
-            one
-            for one in window.communication.sizes
-            if one.kind == kind
-            and one.message_bytes is not None
-            and one.message_bytes / _parts(one) <= self.most_kib * 1024
-        ]
-
-    def _count(self, window: CollectiveWindow, kind: str) -> float:
-        return sum(map(window.per_step, self._small(window, kind)))
-
-    def _exposed_ms(self, window: CollectiveWindow, layers: int, *, only_transfer: bool = False) -> float:
-        found_us = 0.0
-        for kind in ("all_gather", "all_reduce"):
-            part = min(1.0, layers / max(self._count(window, kind), 1.0))
-            small = self._small(window, kind)
-            found_us += part * sum(window.transfer_us(one) if only_transfer else one.exposed_us for one in small)
-        return found_us / 1e3 / window.steps
-
-
-def _parts(one: CollectiveTimes) -> int:
-    """Of its message, those that come from one rank each."""
-    return max(1, one.group_size or 1) if one.kind == "all_gather" else 1

@@ -4,12 +4,15 @@ import math
 
 import msgspec
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Severity
+from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.worker_time import worker_threads
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, MissingSignal, counted, cpus, measured, possible
 
+_TOO_FEW_CPUS = "The run has too few CPUs"
 ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
-TOO_FEW_CPUS = "The run has too few CPUs"
 
 
 def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> Cost | None:
@@ -48,15 +51,19 @@ class Fitting(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the rule's."""
     leaves: str = ""
     """What still shares the CPUs after the change."""
+    explains: Claim = claims.NO_CPU
 
 
 def fitting(metrics: Metrics) -> Fitting:
     """How a run that takes its main thread's CPU fits into its CPUs.
 
-    One thread in each worker, where these compute on more than there are CPUs; else fewer torch threads, then fewer
-    workers, as many as keep up with the step.
+    A higher quota where that runs out; one thread in each worker, where these compute on more than there are CPUs; else
+    fewer torch threads, then fewer workers, as many as keep up with the step.
     """
     found, usable_cpus = metrics.contention, metrics.cpu.usable_cpus
+    if found.by_quota:
+        raised = f"Raise the container's CPU quota above {cpus(usable_cpus)}"
+        return Fitting(advice=f"{raised} or use fewer workers and threads.")
     room, workers = usable_cpus if possible(usable_cpus) else 1.0, found.workers
     on_each = _threads_per_worker(metrics)
     if on_each * workers > max(room, workers):
@@ -85,7 +92,15 @@ def fitting(metrics: Metrics) -> Fitting:
     if not computing or needed < workers:
         return Fitting(advice=f"Use at least {more}, or find the other threads that compute: `top -H`.")
     advice = f"No setting helps: use at least {more}, or make the batch cheaper."
-    return Fitting(advice=advice, severity="info", title=TOO_FEW_CPUS)
+    return Fitting(advice=advice, severity="info", title=_TOO_FEW_CPUS, explains=_of_late_batches(metrics))
+
+
+def _of_late_batches(metrics: Metrics) -> Claim:
+    """Where only a cheaper batch leaves the thread a CPU, and batches that come too late are a finding: their time."""
+    found = metrics.starving
+    if not isinstance(found, Starving):
+        return claims.NO_CPU
+    return claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES
 
 
 def _threads_per_worker(metrics: Metrics) -> float:

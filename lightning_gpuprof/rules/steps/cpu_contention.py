@@ -28,14 +28,10 @@ it. If fewer than now could not keep up, only more CPUs or a cheaper batch help:
 however long the wait, and a finding on the batches counts this time as its own.
 """
 
-from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
-from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
-from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, counted, cpus, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import TOO_FEW_CPUS, Fitting, fitting, waiting_for_cpu
+from lightning_gpuprof.rules.steps.contention import fitting, waiting_for_cpu
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _NEEDED = {"workers": 3, "enough": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
@@ -64,18 +60,15 @@ class CpuContention(BaseRule):
         if cost is None:
             return None
         cpu, found, usable_cpus = metrics.cpu, metrics.contention, cpus(metrics.cpu.usable_cpus)
-        throttled = found.quota_exhausted_ratio or 0.0
-        by_quota = throttled >= QUOTA_RATIO
         threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
         others = found.others_cpus or 0.0
         beside = f", and other programs take {cpus(others)}" if others >= _NAMED_CPUS else ""
-        cause, raise_it = f"This run needs all {usable_cpus} for {threads} and {workers}{beside}", ""
-        if by_quota:
-            cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"
-            raise_it = f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads."
-        fit = Fitting(advice=raise_it) if raise_it else fitting(metrics)
+        cause = f"This run needs all {usable_cpus} for {threads} and {workers}{beside}"
+        if found.by_quota:
+            cause = f"The container's CPU quota ran out in {percent(found.quota_exhausted_ratio or 0.0)} of its periods"
+        fit = fitting(metrics)
         return self.finding(
-            subject="CPU quota" if by_quota else "this run's own threads and workers",
+            subject="CPU quota" if found.by_quota else "this run's own threads and workers",
             summary=f"The main thread waits {cost} for a free CPU. {cause}.",
             advice=fit.advice,
             leaves=fit.leaves,
@@ -91,14 +84,6 @@ class CpuContention(BaseRule):
                 self.fact("used by workers", cpu.worker_cpus, "CPUs"),
             ),
             cost=cost,
-            confidence=0.85 if by_quota else 0.8,
-            explains=_claim(metrics, fit),
+            confidence=0.85 if found.by_quota else 0.8,
+            explains=fit.explains,
         )
-
-
-def _claim(metrics: Metrics, fit: Fitting) -> Claim:
-    """Where only a cheaper batch leaves the thread a CPU, and batches that come too late are a finding: their time."""
-    found = metrics.starving
-    if fit.title != TOO_FEW_CPUS or not isinstance(found, Starving):
-        return claims.NO_CPU
-    return claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES

@@ -24,19 +24,7 @@ from lightning_gpuprof.model.compilation import GraphBreak, short_reason
 from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, counted, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-
-_REMEDIES = (
-    (
-        ("item", "scalar_outputs", "tensor.tolist"),
-        "keep the value a tensor (no .item()), or set torch._dynamo.config.capture_scalar_outputs = True",
-    ),
-    (("print",), "move the print out of the compiled code"),
-    (("data-dependent", "data dependent"), "replace the branch on a tensor's value by torch.where or torch.cond"),
-    (("graph_break",), "remove the call of torch._dynamo.graph_break()"),
-    (("disable",), "call what is marked torch.compiler.disable before or after the compiled part"),
-    (("logging", "logger", "warn"), "log outside the compiled code"),
-)
-"""Words in dynamo's reason, and what helps."""
+from lightning_gpuprof.rules.torch_advice import remedy_of_break
 
 
 class GraphBreaks(BaseRule):
@@ -61,19 +49,19 @@ class GraphBreaks(BaseRule):
         if facts.graph_break_count < self.least_count:
             return self._not_compiled(metrics, facts.failures)
         worst = next((b for b in facts.graph_breaks if b.file), next(iter(facts.graph_breaks), None))
-        places = list(dict.fromkeys(_place(b) for b in facts.graph_breaks if b.file))
+        places = list(dict.fromkeys(b.place for b in facts.graph_breaks if b.file))
         shown = f" in {listed([in_words(place) for place in places[:3]])}" if places else ""
         more = f" and {len(places) - 3} other lines" if len(places) > 3 else ""
         failed = f" Not compiled at all: {short_reason(facts.failures[0])}." if facts.failures else ""
         return self.finding(
-            subject=_place(worst) if worst is not None and worst.file else "torch.compile",
+            subject=worst.place if worst is not None and worst.file else "torch.compile",
             summary=f"Compiled code falls back to Python{shown}{more}: "
             f"{counted(facts.graph_break_count, 'graph break')}, {counted(facts.graphs, 'graph')} in all.{failed}",
             advice=_advice(worst),
             evidence=(
                 self.evidence("least_count", facts.graph_break_count, "graph breaks"),
                 *(
-                    self.fact(_place(b) if b.file else "somewhere", f"{short_reason(b.reason)} ({b.count} times)")
+                    self.fact(b.place if b.file else "somewhere", f"{short_reason(b.reason)} ({b.count} times)")
                     for b in facts.graph_breaks[:5]
                 ),
             ),
@@ -95,13 +83,6 @@ def _advice(worst: GraphBreak | None) -> str:
     locate = "To see the first break with its stack: torch.compile(..., fullgraph=True)."
     if worst is None:
         return locate
-    reason = worst.reason.lower()
-    remedy = next((text for words, text in _REMEDIES if any(word in reason for word in words)), "")
-    remedy = remedy or "move what breaks it out of the compiled code"
-    there = f"In {in_words(_place(worst))}, {remedy}" if worst.file else capital(remedy)
+    remedy = remedy_of_break(worst.reason)
+    there = f"In {in_words(worst.place)}, {remedy}" if worst.file else capital(remedy)
     return f"{there} (dynamo: {short_reason(worst.reason)!r}). {locate}"
-
-
-def _place(one: GraphBreak) -> str:
-    line = f":{one.line}" if one.line is not None else ""
-    return f"{one.file}{line} {one.function}".strip()

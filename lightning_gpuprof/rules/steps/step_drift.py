@@ -58,11 +58,10 @@ class StepDrift(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         metrics.require_steady()
         growth = measured(metrics.growth)
-        change = growth.change if growth is not None and self.is_gradual(growth) else None
-        if growth is None or change is None or change.by_machine:
+        if growth is None or growth.change is None or growth.change.by_machine or not self.is_gradual(growth):
             return None
-        cost, phase, unknown = growth.cost, words_of(change.phase), change.crowded is None
-        if (growth.mean_ms - growth.first_ms) * growth.steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
+        change, phase, unknown = growth.change, words_of(growth.change.phase), growth.change.crowded is None
+        if growth.excess_s < self.least_cost_s or not growth.cost.certain.is_worth():
             return None
         return self.finding(
             subject=phase,
@@ -78,7 +77,7 @@ class StepDrift(BaseRule):
                 self.fact(f"growth of {phase}", change.phase_ms, "ms"),
                 *(self.fact(f"fifth {i}", one.period_ms, "ms") for i, one in enumerate(growth.drift.fifths, 1)),
             ),
-            cost=cost.uncertain if unknown else cost,
+            cost=growth.cost.uncertain if unknown else growth.cost,
             confidence=0.5 if unknown else 0.8,
             explains=claims.of_phase(change.phase),
         )

@@ -24,7 +24,6 @@ gradients of 1 MB each: backward then computed all of them in one buffer that st
 Drop the override, or `set_to_none=False` in it.
 """
 
-from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     Change,
@@ -33,6 +32,8 @@ from lightning_gpuprof.rules.base import (
     Metrics,
     MissingSignal,
     NotApplicable,
+    claims,
+    measured,
     millis,
     threshold,
 )
@@ -86,9 +87,7 @@ class ZeroGradMemset(BaseRule):
         kept = metrics.number("model.gradients_kept")
         if kept == 0:
             return None
-        filling, saved_ms = (
-            self._on_device(metrics, kept) if metrics.is_cpu_only is False else self._on_cpu(metrics, kept)
-        )
+        filling, saved_ms = self._on_device(metrics) if metrics.is_cpu_only is False else self._on_cpu(metrics, kept)
         saved = metrics.cost(saved_ms, 0.0)
         if filling.lower_ratio < self.least_ratio or not saved.is_worth():
             return None
@@ -124,11 +123,7 @@ class ZeroGradMemset(BaseRule):
         filling = metrics.cost(max(0.0, share.median_ms - none_ms), max(0.0, lower_ms))
         return filling, _PASSES * filling.ms
 
-    def _on_device(self, metrics: Metrics, kept: float | None) -> tuple[Cost, float]:
+    def _on_device(self, metrics: Metrics) -> tuple[Cost, float]:
         step = explained_step(metrics)
-        attribution = step.analysis.attribution
-        if attribution is None:
-            raise MissingSignal("the trace window does not show what launched its kernels")
-        device_us = sum(phase.device_us for phase in attribution.phases if phase.phase == "zero_grad")
-        ms = device_us / 1e3 / step.steps
+        ms = measured(step.device_ms_in("zero_grad"))
         return metrics.cost(ms, ms), less_work_saves_ms(metrics, step, _PASSES * ms)
