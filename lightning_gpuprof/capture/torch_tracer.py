@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,12 +18,14 @@ from torch.profiler import ProfilerActivity, record_function
 
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
 from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written, write_trace
+from lightning_gpuprof.capture.call_lines import add_call_lines, read_call_lines
 from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.module_ranges import name_modules
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.model.config import TraceConfig
 from lightning_gpuprof.model.phases import FETCH_RANGE
+from lightning_gpuprof.model.trace.call_lines import CallLines
 
 FETCH_ENDS = tuple(FETCHES)
 
@@ -30,6 +33,9 @@ LIGHTNING_RANGE = "[pl][profile]"
 """Before the names of Lightning's actions, as its own PyTorchProfiler writes them. Analyses read phases from them."""
 
 _METHOD = "_prepare_trace"
+
+_CALL_LINES_RATIO = 0.1
+"""Most time to read the lines of calls, as a share of what ending the trace takes."""
 
 
 def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:
@@ -225,11 +231,14 @@ class TorchTracer:
             _synchronize(profiler)
             written = background.begin(path)
         if written is None:
+            began_s = perf_counter()
             profiler.stop_trace()
+            stop_s = perf_counter() - began_s
         self._over()
         if path is not None and written is None:
+            lines = _call_lines(profiler, _CALL_LINES_RATIO * stop_s) if self.config.with_stack else None
             written = Future()
-            write_trace(path, lambda: profiler.export_chrome_trace(str(path)), written)
+            write_trace(path, lambda: _export(profiler, path, lines), written)
         return written
 
     def _end_at_exit(self) -> None:
@@ -249,6 +258,20 @@ class TorchTracer:
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
+
+
+def _call_lines(profiler: Any, limit_s: float) -> CallLines | None:
+    """The lines at which user code called; None if this torch does not say them."""
+    with suppress_exceptions():  # lines are then those at which functions begin
+        return read_call_lines(profiler.profiler.kineto_results.experimental_event_tree(), limit_s=limit_s)
+    return None
+
+
+def _export(profiler: Any, path: Path, lines: CallLines | None) -> None:
+    profiler.export_chrome_trace(str(path))
+    with suppress_exceptions():
+        if lines is not None:
+            add_call_lines(path, lines)
 
 
 def _synchronize(profiler: Any) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, field
 
 from lightning_gpuprof.model.trace.attribution import MODULE_PARAMETERS
+from lightning_gpuprof.model.trace.call_lines import CALL_LINES
 
 Loose = int | float | str | None
 """Kineto writes ids as numbers; other writers and older versions write strings."""
@@ -223,6 +224,7 @@ class Document(msgspec.Struct, Generic[E], gc=False):
     profile_memory: Any = None
     display_time_unit: Any = field(default=None, name="displayTimeUnit")
     module_parameters: Any = field(default=None, name=MODULE_PARAMETERS)
+    call_lines: Any = field(default=None, name=CALL_LINES)
 
 
 AnyDocument = Document[Any]

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.phases import FETCH_NAME, FETCH_RANGE
 from lightning_gpuprof.model.trace.attribution import MODULE
+from lightning_gpuprof.model.trace.call_lines import CallLines
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
@@ -76,6 +77,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """``rank``, ``world_size``, ``backend`` …"""
     module_parameters: Mapping[str, int]
     """Parameters of each module with those in it, by its name in ranges of ours; empty in traces of others."""
+    call_lines: CallLines | None = None
+    """Lines at which user code called, in windows of ours with stacks."""
 
     @property
     def rank(self) -> int | None:
@@ -409,7 +412,16 @@ def _about(document: AnyDocument) -> About:
         device_properties=tuple(one for one in properties if isinstance(one, dict)),
         distributed=document.distributed if isinstance(document.distributed, dict) else {},
         module_parameters={name: count for name, count in parameters.items() if type(count) is int and count >= 0},
+        call_lines=_call_lines(document.call_lines),
     )
+
+
+def _call_lines(found: object) -> CallLines | None:
+    """None without lines, or where they are broken: then lines are those at which functions begin."""
+    try:
+        return None if found is None else msgspec.convert(found, CallLines)
+    except msgspec.ValidationError:
+        return None
 
 
 def _trace(builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: How, unreadable: int = 0) -> Trace:

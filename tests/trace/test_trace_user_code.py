@@ -2,7 +2,7 @@
 
 import pytest
 
-from lightning_gpuprof.trace.analyses.joins.source_lines import is_user_code
+from lightning_gpuprof.model.user_code import is_user_code
 
 
 @pytest.mark.parametrize(

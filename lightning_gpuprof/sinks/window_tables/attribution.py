@@ -96,7 +96,7 @@ def line_table(result: Attribution, limit: int = MAX_LINES) -> Table:
     lines = [line for line in result.lines if _matters(line, result)]
     host = "time in which the main thread was in this code or in libraries that it called"
     what = short_names.line_or_function(*(line.line for line in lines))
-    if what == "line":
+    if result.stacks == "operators":
         host = "operators that this line called on the main thread; the trace does not show what else it did"
     copied: tuple[Column[LineTime], ...] = ()
     if any(line.copied_bytes for line in lines):

@@ -1,12 +1,13 @@
 """The user's line and the module at any moment of a thread, from the trace's Python stacks: what is no library's."""
 
 import re
-import sys
 from functools import cached_property
 
 import numpy as np
 
 from lightning_gpuprof.model.trace.attribution import LineMeaning, SourceLine, Stacks
+from lightning_gpuprof.model.trace.call_lines import without_instance
+from lightning_gpuprof.model.user_code import is_user_code
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
 from lightning_gpuprof.trace.steps import STEP
@@ -14,42 +15,7 @@ from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
 
 _PROFILER = ("torch/profiler/", "torch/autograd/profiler.py")
 
-_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): ")
-"""``train.py(12): forward``; built-in functions and modules (``nn.Module: Linear_0``) have no file."""
-
-_GENERATED = re.compile(r"^<(?!ipython)")
-"""``<frozen os>``, ``<string>``, ``<eval_with_key>.3``; a cell of a notebook is user code."""
-
-_INSTALLED = re.compile(
-    r"(^|/)(site-packages|dist-packages)/"
-    r"|(^|/)lib(64)?/python\d"
-    r"|(^|/)python\d*/lib/"
-    r"|/(pytorch_lightning|lightning_fabric|lightning_gpuprof|lightning/(pytorch|fabric))/"
-    r"|/torch/(_\w+|amp|autograd|compiler|cuda|distributed|fx|jit|nn|optim|profiler|utils)/",
-    re.IGNORECASE,
-)
-"""Where libraries lie; the last two lines are for checkouts that are imported from their own folder."""
-
-_INSTALLED_PACKAGES = """
-IPython PIL _pytest accelerate albumentations apex bitsandbytes botorch captum cv2 dask datasets decord deepspeed
-diffusers einops fire flash_attn fsspec functorch gpytorch h5py huggingface_hub hydra ignite imageio ipykernel
-jaxtyping joblib jsonargparse kornia lightning lightning_fabric lightning_gpuprof lightning_utilities litdata
-matplotlib megatron mlflow monai numba numpy omegaconf optree pandas peft pkg_resources pluggy pyarrow pydantic
-pytest pytorch_lightning ray requests rich safetensors scipy sentencepiece setuptools skimage sklearn tensorboard
-tensorboardX tensordict tiktoken timm tokenizers torch torch_geometric torch_xla torchao torchaudio torchdata
-torchmetrics torchrec torchtext torchvision tornado tqdm traitlets transformers triton trl typing_extensions
-urllib3 wandb webdataset xformers yaml zmq
-"""
-"""Top packages that training runs import. Kineto cuts the import path off a file's name, so ``torch/nn/functional.py``
-says no longer that it was installed, and a package that is not listed here counts as the user's."""
-
-_OFTEN_THE_USERS = frozenset(("code", "profile", "test", "this", "trace"))
-"""Names of Python's own modules that training does not run, but that users give to their scripts."""
-
-_LIBRARIES = frozenset(_INSTALLED_PACKAGES.split())
-
-_PYTHON = (frozenset(sys.stdlib_module_names) | {"__future__", "asyncore", "distutils", "imp"}) - _OFTEN_THE_USERS
-"""Top modules of Python, also those that only other versions have."""
+_FIRST_LINE = re.compile(r"\(\d+\): ")
 
 
 class SourceLines:
@@ -58,8 +24,9 @@ class SourceLines:
     Traces have one of two kinds of stacks. Since 2022 each call of a Python function is a span (``with_stack=True``);
     its number is the line at which the function stood when it was entered, that is its ``def`` line (that of its first
     decorator, if it has one), not the line that launched. For functions that were already running when the recording
-    began it is the line they had come to then, which says nothing of later work. Until 2022 each operator has the text
-    of its stack; there the numbers are the lines of the calls.
+    began it is the line they had come to then, which says nothing of later work. Our own windows have the lines of
+    calls beside that (:class:`CallLines`). Until 2022 each operator has the text of its stack; there the numbers are
+    the lines of the calls.
 
     Args:
         linked: The trace.
@@ -94,7 +61,11 @@ class SourceLines:
         means: dict[str, LineMeaning] = {}
         if len(self._frames):
             began_ns = self._recording_began_ns()
+            assert len(self._own_line) == len(self._frames)  # it numbers the lines of calls
+            functions = set(self._line_of_name.tolist())
             for frame, number in self._numbers.items():
+                if number not in functions:
+                    continue
                 own = self._line_of_name[self._frames.name] == number
                 running = own.any() and bool((self._frames.start_ns[own] <= began_ns).all())
                 means[frame] = "when the recording began" if running else "definition"
@@ -110,13 +81,39 @@ class SourceLines:
 
     @cached_property
     def user_frame(self) -> Rows:
-        """The innermost frame of user code at or around each call of a Python function."""
-        return nearest(self._linked.frames.parent, self._line_of_name[self._frames.name] > ABSENT)
+        """The innermost frame with a line at or around each call of a Python function.
+
+        That is a function of user code, or what a known line of it called.
+        """
+        return nearest(self._linked.frames.parent, self._own_line > ABSENT)
 
     @cached_property
     def line_of_frame(self) -> Rows:
         """The line that each call of a Python function runs for."""
-        return take_or_absent(take_or_absent(self._line_of_name, self._frames.name.astype(np.intp)), self.user_frame)
+        return take_or_absent(self._own_line, self.user_frame)
+
+    @cached_property
+    def _own_line(self) -> Rows:
+        """The line of each user function, and that of each call of a library by one where it is known."""
+        own = take_or_absent(self._line_of_name, self._frames.name.astype(np.intp))
+        known = self._trace.about.call_lines
+        if known is None or not len(self._frames):
+            return own
+        lines_of = {(function, called): lines for function, called, lines in known.calls}
+        label_of_text = {text: label for label, text in enumerate(known.names)}
+        label = np.array([label_of_text.get(without_instance(name), ABSENT) for name in self._trace.names], np.intp)
+        around = self._linked.frames.parent
+        calls = np.flatnonzero(take_or_absent(own, around) > ABSENT)
+        calls = calls[np.lexsort((self._frames.start_ns[calls], around[calls]))]
+        for of_function in np.split(calls, np.flatnonzero(np.diff(around[calls])) + 1):
+            if not len(of_function):
+                continue
+            function = self._frames.name[around[of_function[0]]]
+            called = tuple(label[self._frames.name[of_function]].tolist())
+            for row, line in zip(of_function.tolist(), lines_of.get((int(label[function]), called), ()), strict=False):
+                if line > 0 and own[row] == ABSENT:
+                    own[row] = self._number(_FIRST_LINE.sub(f"({line}): ", self._trace.names[function], count=1))
+        return own
 
     def frame_at(self, time_ns: Int64, thread: Int32) -> Rows:
         """The innermost call of a Python function at each moment.
@@ -144,24 +141,3 @@ class SourceLines:
             around = nearest(self._linked.operators.parent, stacked > ABSENT)
             line = np.where(line > ABSENT, line, take_or_absent(stacked, around))
         return line
-
-
-def is_user_code(frame_name: str) -> bool:
-    """Whether a frame runs a line that the user wrote.
-
-    Args:
-        frame_name: A frame as torch.profiler names it: ``train_ddp.py(184): <module>``, ``nn.Module: Linear_0``,
-            ``<built-in method relu of type object at 0x7f>``.
-
-    Returns:
-        True for files that lie neither in Python itself nor in an installed library. A frame without a file is not
-        the user's: what it runs for follows from the frames around it.
-    """
-    frame = _FRAME.match(frame_name)
-    if frame is None:
-        return False
-    file = frame["file"].replace("\\", "/")
-    if _GENERATED.match(file) or _INSTALLED.search(file):
-        return False
-    top = file.split("/", 1)[0].removesuffix(".py")
-    return top not in _LIBRARIES and top not in _PYTHON
