@@ -233,7 +233,7 @@ def _measured(folder: Path) -> dict[str, Any]:
         "parts": [part for part, seconds in report.wall.parts.items() if seconds > 0],
         "phases": [row.phase for row in report.phases if row.total_s > 0],
         "windows": len(report.windows),
-        "conditions": len(report.run),
+        "conditions": len(report.run.keys() - {"model.gradients_kept"}),  # which is looked at in a step
         "input": report.input is not None,
         "told": sorted(f"{notice.part}: {notice.message}" for notice in journal.notices),
     }
