@@ -23,7 +23,7 @@ def mean_in_steps(metrics: Metrics, name: str) -> float:
         raise MissingSignal("several GPUs were sampled, and a trace does not say which of them it is of")
     found = metrics.devices[0].values.get(name) if metrics.devices else None
     if found is None or not possible(found.mean) or metrics.devices[0].samples < MIN_SAMPLES:
-        raise MissingSignal("the GPU's counters (GPM, Hopper and later) were not read, or too seldom")
+        raise MissingSignal("the GPU's counters (GPM, Hopper and later) were not read, or too rarely")
     train_s = metrics.wall.parts.get("train", 0.0)
     if not train_s > 0:
         raise MissingSignal("the time of the steps was not measured")
