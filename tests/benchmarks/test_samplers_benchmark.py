@@ -33,7 +33,7 @@ def test_a_run_without_a_background_time_is_not_taken_for_one_that_costs_nothing
 def test_results_are_written_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new" / "samplers.json"
     # a second at least, or nothing is sampled
-    assert samplers.main(["--rounds", "1", "--steps", str(WARMUP_STEPS + 3000), "--json", str(target)]) == 0
+    assert samplers.main(["--rounds", "1", "--steps", str(WARMUP_STEPS + 1500), "--json", str(target)]) == 0
     document = json.loads(target.read_text())
     assert document["result"]["background_ratio"]["median"] > 0
     assert len(document["rounds"]) == 2
