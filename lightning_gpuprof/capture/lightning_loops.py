@@ -323,13 +323,12 @@ class LoopEdges:
 
         What callbacks and hooks write by themselves stays their time.
         """
-        clock, place = self.clock, self.tap.place
+        place = self.tap.place
         names: Counter[str] = Counter()
 
         def wrap(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             def timed(*args: Any, **kwargs: Any) -> Any:
-                around = clock.slots[clock.current_slot()]
-                if around.phase != "logging" or around.region != "main":
+                if not self._is_logging():
                     return method(*args, **kwargs)
                 with place(name, "logging"):
                     return method(*args, **kwargs)
@@ -343,6 +342,15 @@ class LoopEdges:
             for method in WRITES_OF_LOGGERS:
                 with suppress(Exception):  # a logger that takes no attributes is not timed
                     _patch(logger, method, functools.partial(wrap, f"{owner}.{method}"), self._undo.append)
+
+    def _is_logging(self) -> bool:
+        """Whether the training loop is at its logging, to which the time is charged now."""
+        try:
+            around = self.clock.slots[self.clock.current_slot()]
+            return around.phase == "logging" and around.region == "main"
+        except Exception as error:
+            self._failed(error)
+            return False
 
     def _wrap_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
         trainer = self.trainer

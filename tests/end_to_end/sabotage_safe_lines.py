@@ -71,6 +71,7 @@ _SAFE_PREFIXES = (
     "self._on_end(",
     "self._edge(",
     "if is_compiling():",
+    "if not self._is_logging():",
 )
 """Calls of what raises nothing: each line of those is sabotaged itself."""
 
@@ -81,6 +82,7 @@ _SAFE = frozenset(
         "return run()",
         "advance(data_fetcher)",
         "method(*args, **kwargs)",
+        "return method(*args, **kwargs)",
         "step(*args, **kwargs)",
         "on_run_start()",
         "return on_run_end()",
@@ -144,19 +146,22 @@ def can_fail(text: str, function: str) -> bool:
 
 
 _NEED_NOT_WARN = (
+    "capture/call_lines.py",
     "capture/conditions/",
     "capture/host/",
     "capture/input/padding.py",
     "capture/memory/held.py",
     "capture/recorder.py",
 )
-"""What fails there is a value that the report then lacks, or a notice in it."""
+"""What fails there is a value or a line that the report then lacks, or a notice in it."""
 
 _NEED_NOT_WARN_IN = (
     "_NamedRange",
     "_FetchRange",
     "_with_ranges",
     "TorchTracer.stop",
+    "_call_lines",
+    "_export",
     "write_trace",
     "BackgroundStop.begin",
     "BackgroundStop._leave_profiler",
