@@ -215,7 +215,6 @@ class StageSteps:
         KeptGradients(
             lambda: self._trainer.optimizers,
             lambda found: self._journal.post(Conditions(values=found)),
-            self._fence,
         ).watch(partial(self.measured.tap.wrap_action, "main", action))
 
     def _boundary_with_parts(

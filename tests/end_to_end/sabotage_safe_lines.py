@@ -69,6 +69,7 @@ _SAFE_PREFIXES = (
     "self._push(",
     "self._pop(",
     "self._on_end(",
+    "self._ended(",
     "self._edge(",
     "if is_compiling():",
     "if not self._is_logging():",
@@ -162,6 +163,7 @@ _NEED_NOT_WARN_IN = (
     "TorchTracer.stop",
     "_call_lines",
     "_export",
+    "LoopEdges._time_loggers",
     "write_trace",
     "BackgroundStop.begin",
     "BackgroundStop._leave_profiler",
@@ -179,7 +181,8 @@ _NEED_NOT_WARN_IN = (
 """A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
 what runs in a signal's handler or in the user's call of torch.profiler; news of a written trace, which the next batch
 and the end look for themselves; what torch knows of the GPUs, in whose place an environment variable tells; whether
-what is muted has to end the run; the place of a call, a condition that the report then lacks."""
+what is muted has to end the run; the place of a call, a condition that the report then lacks; the
+name of a logger's time."""
 
 
 def need_not_warn(file: str, function: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.memory.backend import is_lazy
 from lightning_gpuprof.capture.step_clock import Context
 from lightning_gpuprof.model.journal import Value
@@ -18,18 +18,15 @@ class KeptGradients:
     Args:
         optimizers: Those of the trainer.
         found: Called with ``model.gradients_kept``: how many of their parameters still have a gradient.
-        fence: Around what is ours.
     """
 
     def __init__(
         self,
         optimizers: Callable[[], Iterable[Any]],
         found: Callable[[dict[str, Value]], None],
-        fence: Fence,
     ) -> None:
         self._optimizers = optimizers
         self._found = found
-        self._fence = fence
         self._left = CLEARED_TIMES
         self._leave: Callable[[], None] | None = None
 
@@ -42,11 +39,13 @@ class KeptGradients:
         """
         self._leave = wrap_action(lambda context: _Counted(context, self._cleared))
 
-    def _cleared(self) -> None:
-        self._left -= 1
-        if self._left > 0:
-            return
-        with self._fence.around("conditions"):
+    def _cleared(self, failed: object) -> None:
+        with suppress_exceptions():  # a fact less
+            if failed is not None:
+                return
+            self._left -= 1
+            if self._left > 0:
+                return
             if self._leave is not None:  # again if somebody else's wrapper has brought it back
                 self._leave()
             if self._left == 0:
@@ -63,11 +62,11 @@ class KeptGradients:
 
 
 class _Counted:
-    """A context that reports its end."""
+    """A context that reports its end, with the type of what it was left by."""
 
     __slots__ = ("_context", "_ended")
 
-    def __init__(self, context: Context, ended: Callable[[], None]) -> None:
+    def __init__(self, context: Context, ended: Callable[[object], None]) -> None:
         self._context = context
         self._ended = ended
 
@@ -76,6 +75,5 @@ class _Counted:
 
     def __exit__(self, *exc: object) -> bool | None:
         result = self._context.__exit__(*exc)  # type: ignore[arg-type]
-        if not exc or exc[0] is None:
-            self._ended()
+        self._ended(exc[0] if exc else None)
         return result
