@@ -164,6 +164,8 @@ _NEED_NOT_WARN_IN = (
     "_call_lines",
     "_export",
     "LoopEdges._time_loggers",
+    "StageSteps._watch_gradients",
+    "name_modules",
     "write_trace",
     "BackgroundStop.begin",
     "BackgroundStop._leave_profiler",
