@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.fence import warn, warn_of_fabric
-from lightning_gpuprof.capture.switches import GPUPROF, is_switched_on
-from lightning_gpuprof.trial.attach import TRIAL, attach
+from lightning_gpuprof.capture.switches import GPUPROF, TRIAL, is_switched_on
 
 if TYPE_CHECKING:
     from lightning_gpuprof.callback import GpuProfiler
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 def lightning_callbacks() -> list[GpuProfiler]:
     """One profiler if the environment variable ``GPUPROF`` asks for it; none in a trial of ``gpuprof try``, or else."""
     if folder := os.environ.get(TRIAL):
+        from lightning_gpuprof.trial.attach import attach  # every Trainer made where this package is installed asks
+
         attach(Path(folder))
         return []
     if not is_switched_on(GPUPROF, os.environ):

@@ -64,7 +64,9 @@ class _ExceptionSuppressor:
     ) -> bool:
         try:
             return error is not None and not must_propagate(error)
-        except Exception:
+        except Exception as own:
+            if must_propagate(own):
+                raise
             return True
 
 

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -260,7 +260,7 @@ class StageSteps:
             samplers.append(NvmlSampler(_cuda_uuids(trainer), os.environ, nvml.interval_s, gpm=nvml.gpm))
         if options.host is not None:
             samplers += [
-                HostSampler(options.host.interval_s, other_ranks=lambda: _ranks_started_by(trainer)),
+                _host_sampler(options.host.interval_s, lambda: _ranks_started_by(trainer)),
                 GcSampler(options.host.interval_s),
             ]
         if options.trace is not None and options.trace.every_kernel:
@@ -286,6 +286,14 @@ class StageSteps:
         if isinstance(record, Notice):
             self._journal.notices.append(record)
         self._journal.post(record)
+
+
+def _host_sampler(interval_s: float, other_ranks: Callable[[], Collection[int]]) -> Sampler:
+    if os.path.exists("/proc/self/stat"):  # noqa: PTH110 - asked at the start of each stage
+        return HostSampler(interval_s, other_ranks=other_ranks)
+    from lightning_gpuprof.capture.host.portable import PortableHostSampler  # psutil takes 20 ms
+
+    return PortableHostSampler(interval_s, other_ranks=other_ranks)
 
 
 def _cuda_uuids(trainer: Any) -> list[str] | None:

@@ -10,6 +10,8 @@ _UNSET = ""
 
 GPUPROF = "GPUPROF"
 """A profiler for any Lightning script."""
+TRIAL = "GPUPROF_TRIAL"
+"""The folder of a trial of ``gpuprof try``, with its plan, in which everything is written."""
 LIVE = "GPUPROF_LIVE"
 """A line on the terminal while training goes on: a wish of who looks at it, not of the script."""
 

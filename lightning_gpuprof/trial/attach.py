@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import fcntl
 import functools
 import os
 import shutil
@@ -22,8 +21,6 @@ from lightning_gpuprof.trial.at_start import set_arguments
 if TYPE_CHECKING:
     from lightning_gpuprof.trial.harmless import LeftOut
 
-TRIAL = "GPUPROF_TRIAL"
-"""Environment variable: the folder with the plan, in which everything is written."""
 PLAN_FILE = "plan.json"
 EVENTS_FILE = "events.jsonl"
 ATTACHED_FILE = "attached"
@@ -75,6 +72,8 @@ def _end_with(folder: Path) -> None:
         return
 
     def wait() -> None:
+        import fcntl
+
         import psutil
 
         fcntl.flock(alive, fcntl.LOCK_SH)

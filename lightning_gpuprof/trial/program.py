@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -19,9 +18,10 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from lightning_gpuprof.capture.switches import TRIAL
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Block, Differs, Event, Over, Plan, Skipped, Started, Trying
-from lightning_gpuprof.trial.attach import ALIVE_FILE, ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, STACKS_FILE, TRIAL
+from lightning_gpuprof.trial.attach import ALIVE_FILE, ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, STACKS_FILE
 
 START_LIMIT_S = 900.0
 """Longest time until the first step: data that is prepared, a model that is fetched."""
@@ -79,9 +79,16 @@ def run(
         What it left, also if it failed or hung.
 
     Raises:
-        TrialError: The command cannot be run.
+        TrialError: The command cannot be run, or this system has no locks of files (Windows).
         KeyboardInterrupt: Ctrl-C, or a signal to end; the program has ended then.
     """
+    try:
+        import fcntl
+    except ImportError:
+        raise TrialError(
+            "gpuprof try needs Linux or macOS. Elsewhere change one setting yourself, train again, and ask "
+            "gpuprof compare"
+        ) from None
     (folder / PLAN_FILE).write_bytes(msgspec.json.encode(plan))
     log = folder / "output.log"
     ended = Ended()

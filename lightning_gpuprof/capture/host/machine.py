@@ -5,9 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lightning_gpuprof.capture.host import proc_file
-
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from lightning_gpuprof.capture.host.proc_file import PAGE_BYTES, TICK_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +56,11 @@ def cpu_times(text: bytes, among: Collection[int] | None = None) -> CpuTimes:
     padded: list[int] = [*times, *[0] * 8]  # old kernels have fewer columns
     user, nice, system, idle, io_wait, irq, soft, steal = padded[:8]
     return CpuTimes(  # guests count in user and nice as well
-        user_s=(user + nice) * _TICK_S,
-        busy_s=(user + nice + system + irq + soft) * _TICK_S,
-        idle_s=(idle + io_wait) * _TICK_S,
-        io_wait_s=io_wait * _TICK_S,
-        steal_s=steal * _TICK_S,
+        user_s=(user + nice) * TICK_S,
+        busy_s=(user + nice + system + irq + soft) * TICK_S,
+        idle_s=(idle + io_wait) * TICK_S,
+        io_wait_s=io_wait * TICK_S,
+        steal_s=steal * TICK_S,
         cpus=len(rows),
     )
 
@@ -85,7 +83,7 @@ def paging(text: bytes) -> dict[str, float]:
     at = text.find(b"\npswpin ")
     found = proc_file.keyed(text[at : at + 100]) if at >= 0 else {}
     names = {b"pswpin": "swap_in_bytes_per_s", b"pswpout": "swap_out_bytes_per_s"}
-    return {name: found[key] * float(_PAGE_BYTES) for key, name in names.items() if key in found}
+    return {name: found[key] * float(PAGE_BYTES) for key, name in names.items() if key in found}
 
 
 def network(text: bytes) -> dict[str, float]:

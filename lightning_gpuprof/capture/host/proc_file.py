@@ -10,6 +10,15 @@ Result = TypeVar("Result")
 _MAX_BYTES = 1 << 18
 
 
+def _of_system(name: str, usual: int) -> int:
+    return os.sysconf(name) if hasattr(os, "sysconf") else usual  # not on Windows, which has none of the files either
+
+
+TICK_S = 1.0 / _of_system("SC_CLK_TCK", 100)
+"""The kernel counts CPU time in these."""
+PAGE_BYTES = _of_system("SC_PAGE_SIZE", 4096)
+
+
 def read(path: str, *, records: bool = False) -> bytes:
     """The whole file, of at most 256 KiB; three system calls, because a buffered file of Python costs twice as much.
 
@@ -25,7 +34,7 @@ def read(path: str, *, records: bool = False) -> bytes:
     Raises:
         OSError: It is not there, may not be read, or its process has just ended.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         found = os.read(descriptor, _MAX_BYTES)
         if len(found) < 1 << 12 and not records:

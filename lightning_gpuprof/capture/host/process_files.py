@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_gpuprof.capture.host import proc_file
-
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+from lightning_gpuprof.capture.host.proc_file import PAGE_BYTES, TICK_S
 
 _IO = {
     b"rchar": "read_call_bytes_per_s",
@@ -65,18 +63,18 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     """
     name, state, fields = stat_fields(proc_file.read(f"{folder}/stat"))
     counters = {
-        "cpu_user_cpus": int(fields[11]) * _TICK_S,
-        "cpu_system_cpus": int(fields[12]) * _TICK_S,
+        "cpu_user_cpus": int(fields[11]) * TICK_S,
+        "cpu_system_cpus": int(fields[12]) * TICK_S,
         "minor_faults_per_s": float(fields[7]),
         "major_faults_per_s": float(fields[9]),
     }
     levels = {
-        "rss_bytes": float(int(fields[21]) * _PAGE_BYTES),
+        "rss_bytes": float(int(fields[21]) * PAGE_BYTES),
         "threads_count": float(fields[17]),
         "disk_sleep_ratio": float(state == "D"),
     }
     if io_wait and len(fields) > 39:
-        counters["io_wait_ratio"] = int(fields[39]) * _TICK_S
+        counters["io_wait_ratio"] = int(fields[39]) * TICK_S
     levels |= resident_bytes(folder)  # some kernels count the pages of ``stat`` per CPU and add them up late
     for key, value in proc_file.keyed(proc_file.read_if_there(f"{folder}/io")).items():
         if key in _IO:
@@ -91,7 +89,7 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     return ProcessReading(
         name=name,
         state=state,
-        started_s=int(fields[19]) * _TICK_S,
+        started_s=int(fields[19]) * TICK_S,
         counters=counters,
         levels=levels,
         ended_children_s=ended_children_s(fields),
@@ -103,7 +101,7 @@ def resident_bytes(folder: str) -> dict[str, float]:
     pages = (proc_file.read_if_there(f"{folder}/statm") or b"").split()
     if len(pages) < 3:
         return {}
-    return {"rss_bytes": float(int(pages[1]) * _PAGE_BYTES), "shared_bytes": float(int(pages[2]) * _PAGE_BYTES)}
+    return {"rss_bytes": float(int(pages[1]) * PAGE_BYTES), "shared_bytes": float(int(pages[2]) * PAGE_BYTES)}
 
 
 def stat_fields(text: bytes) -> tuple[str, str, list[bytes]]:
@@ -121,12 +119,12 @@ def stat_fields(text: bytes) -> tuple[str, str, list[bytes]]:
 
 def cpu_s(fields: list[bytes]) -> float:
     """User and system time of ``stat``'s fields."""
-    return (int(fields[11]) + int(fields[12])) * _TICK_S
+    return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 def ended_children_s(fields: list[bytes]) -> float:
     """User and system time of children that have ended, of ``stat``'s fields."""
-    return (int(fields[13]) + int(fields[14])) * _TICK_S
+    return (int(fields[13]) + int(fields[14])) * TICK_S
 
 
 def has_io_wait_times(proc_root: str) -> bool:
@@ -186,7 +184,7 @@ class RunDelay:
         """For the calling thread; None where the kernel does not say (no ``CONFIG_SCHED_INFO``, no Linux)."""
         path = proc_root / "self" / "task" / str(threading.get_native_id()) / "schedstat"
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         except OSError:
             return None
         try:

@@ -21,7 +21,7 @@ from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_th
 from lightning_gpuprof.capture.recorder import Reading, Sampler, SourceUnavailableError
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample, Value
 
-_MAX_SAMPLES = 7200
+MAX_SAMPLES = 7200
 """In the time so far; from then on they become rarer."""
 _CPU_COST_RATIO = 0.0005
 """Share of a core for ``/proc/stat``, which takes milliseconds on machines with hundreds of CPUs."""
@@ -31,7 +31,7 @@ _THREADS_COST_RATIO = 0.0005
 _THREADS_AT_LEAST_S = 5.0
 _PROPORTIONAL_COST_RATIO = 0.0005
 _PROPORTIONAL_AT_LEAST_S = 30.0
-_SECOND_S = 0.4
+SECOND_S = 0.4
 """After which the second whole sample is taken at the latest: rates, of a run that is shorter than an interval, too."""
 _MEMORY_AT_LEAST_S = 0.05
 _MEMORY_LOOKS = 40
@@ -158,11 +158,11 @@ class HostSampler(Sampler):
         if self._first_ns is None:
             self._first_ns = self._whole_due_ns = t_ns
         elapsed_s = (t_ns - self._first_ns) / 1e9
-        whole_s = max(self._wanted_s, elapsed_s / _MAX_SAMPLES)
+        whole_s = max(self._wanted_s, elapsed_s / MAX_SAMPLES)
         self.interval_s = min(whole_s, max(_MEMORY_AT_LEAST_S, elapsed_s / _MEMORY_LOOKS))
         if t_ns + self.interval_s * 5e8 < self._whole_due_ns:  # half of a tick is near enough
             return self._memory_alone(t_ns)
-        whole_ns = round((min(whole_s, _SECOND_S) if elapsed_s == 0 else whole_s) * 1e9)
+        whole_ns = round((min(whole_s, SECOND_S) if elapsed_s == 0 else whole_s) * 1e9)
         due_ns = self._whole_due_ns + whole_ns
         self._whole_due_ns = due_ns if due_ns > t_ns else t_ns + whole_ns
         found: dict[str, dict[str, float]] = {"process": {}, "host": {}, "cgroup": {}}

@@ -15,6 +15,7 @@ import torch
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.analyze.metrics import build
 from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
+from lightning_gpuprof.capture.switches import TRIAL
 from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
@@ -23,7 +24,7 @@ from lightning_gpuprof.model.trial import Arm, Event, Plan
 from lightning_gpuprof.rules.prediction import with_workers
 from lightning_gpuprof.sinks.trial_tables import best
 from lightning_gpuprof.trial.arms import loader_arms
-from lightning_gpuprof.trial.attach import EVENTS_FILE, PLAN_FILE, TRIAL, attach
+from lightning_gpuprof.trial.attach import EVENTS_FILE, PLAN_FILE, attach
 from lightning_gpuprof.trial.results import result
 from truths.cures import as_advised
 from truths.faults_of_data import rare_slow_items, slow_batch, slow_items, workers
