@@ -13,10 +13,10 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
+from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.capture.triggers import SIGNAL_NAME
@@ -340,7 +340,7 @@ class LoopEdges:
             names[owner] += 1
             owner += f" #{names[owner]}" if names[owner] > 1 else ""
             for method in WRITES_OF_LOGGERS:
-                with suppress(Exception):  # a logger that takes no attributes is not timed
+                with suppress_exceptions():  # a logger that takes no attributes is not timed
                     _patch(logger, method, functools.partial(wrap, f"{owner}.{method}"), self._undo.append)
 
     def _is_logging(self) -> bool:

@@ -14,11 +14,11 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.model import run_folders
 from lightning_gpuprof.model.phases import Stage
@@ -111,7 +111,7 @@ def _storage_of_ray() -> Path | None:
 
     As of Ray 2.60. Only read: whatever Ray raises means that there is none.
     """
-    with suppress(Exception):
+    with suppress_exceptions():
         storage = sys.modules["ray.train"].get_context().get_storage()
         if storage.storage_filesystem.type_name == "local":
             return Path(storage.experiment_fs_path)
