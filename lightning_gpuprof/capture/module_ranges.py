@@ -15,13 +15,13 @@ from torch.nn.modules import module as torch_module
 from lightning_gpuprof.capture.compilation import counters_now
 from lightning_gpuprof.capture.conditions.compile_facts import is_wrapper
 from lightning_gpuprof.capture.fence import suppress_exceptions
-from lightning_gpuprof.model.trace.attribution import MODULE, MODULE_PARAMETERS
+from lightning_gpuprof.model.trace.attribution import MODULE, MODULE_FACTS
 
 _MAX_LEVELS = 16
 
 
 def name_modules(model: Any, most: int) -> Callable[[], object] | None:
-    """Put ranges around the calls of a model's modules on this thread, and note their parameters in the trace.
+    """Put ranges around the calls of a model's modules on this thread, and note their classes and parameters.
 
     Args:
         model: With ``named_modules()``.
@@ -39,10 +39,18 @@ def name_modules(model: Any, most: int) -> Callable[[], object] | None:
     of_level = Counter(_level(name) for name, _ in called)
     levels = sum(count <= most for count in accumulate(of_level[level] for level in range(_MAX_LEVELS)))
     named = [(name or type(one).__name__, one) for name, one in called if _level(name) < levels]
-    with suppress_exceptions():  # some modules make their parameters in the first call
-        counts = {name: sum(tensor.numel() for tensor in one.parameters()) for name, one in named}
-        torch._C._autograd._add_metadata_json(MODULE_PARAMETERS, json.dumps(counts))
+    with suppress_exceptions():
+        facts = {name: (type(one).__name__, _parameters(one)) for name, one in named}
+        torch._C._autograd._add_metadata_json(MODULE_FACTS, json.dumps(facts))
     return _with_ranges({id(one): f"{MODULE}{name}" for name, one in named})
+
+
+def _parameters(module: Any) -> int | None:
+    """Their number; None where they are made in the first call, as by ``torch.nn.LazyLinear``."""
+    try:
+        return sum(tensor.numel() for tensor in module.parameters())
+    except ValueError:
+        return None
 
 
 def _level(name: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Raw, field
 
-from lightning_gpuprof.model.trace.attribution import MODULE_PARAMETERS
+from lightning_gpuprof.model.trace.attribution import MODULE_FACTS
 from lightning_gpuprof.model.trace.call_lines import CALL_LINES
 
 Loose = int | float | str | None
@@ -223,7 +223,7 @@ class Document(msgspec.Struct, Generic[E], gc=False):
     with_stack: Any = None
     profile_memory: Any = None
     display_time_unit: Any = field(default=None, name="displayTimeUnit")
-    module_parameters: Any = field(default=None, name=MODULE_PARAMETERS)
+    module_facts: Any = field(default=None, name=MODULE_FACTS)
     call_lines: Any = field(default=None, name=CALL_LINES)
 
 

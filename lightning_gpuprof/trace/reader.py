@@ -75,8 +75,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """One per GPU of the machine, under Kineto's names."""
     distributed: Mapping[str, object]
     """``rank``, ``world_size``, ``backend`` …"""
-    module_parameters: Mapping[str, int]
-    """Parameters of each module with those in it, by its name in ranges of ours; empty in traces of others."""
+    modules: Mapping[str, tuple[str, int | None]]
+    """Class of each module, and parameters with those in it, by its name in ranges of ours; else empty."""
     call_lines: CallLines | None = None
     """Lines at which user code called, in windows of ours with stacks."""
 
@@ -405,15 +405,22 @@ def _about(document: AnyDocument) -> About:
     base_time = document.base_time
     values = {name: getattr(document, field) for name, field in _VALUES.items()}
     properties = document.device_properties if isinstance(document.device_properties, list) else []
-    parameters = document.module_parameters if isinstance(document.module_parameters, dict) else {}
     return About(
         base_time_ns=int(base_time) if isinstance(base_time, int) else None,
         values={name: value for name, value in values.items() if value is not None},
         device_properties=tuple(one for one in properties if isinstance(one, dict)),
         distributed=document.distributed if isinstance(document.distributed, dict) else {},
-        module_parameters={name: count for name, count in parameters.items() if type(count) is int and count >= 0},
+        modules=_modules(document.module_facts),
         call_lines=_call_lines(document.call_lines),
     )
+
+
+def _modules(found: object) -> dict[str, tuple[str, int | None]]:
+    """Empty where they are missing or broken: then modules have names only."""
+    try:
+        return msgspec.convert(found, dict[str, tuple[str, int | None]])
+    except msgspec.ValidationError:
+        return {}
 
 
 def _call_lines(found: object) -> CallLines | None:

@@ -95,7 +95,7 @@ def test_of_many_modules_whole_levels_are_named_outermost_first(tmp_path: Path, 
     assert set(names) == {"Net", *named}
 
 
-def test_the_trace_says_how_many_parameters_each_module_has(tmp_path: Path) -> None:
+def test_the_trace_has_class_and_parameters_of_each_module(tmp_path: Path) -> None:
     net = Net()
     net.blocks[1].linear = net.blocks[0].linear
     with traced(tmp_path / "trace.json"):
@@ -103,9 +103,10 @@ def test_the_trace_says_how_many_parameters_each_module_has(tmp_path: Path) -> N
         net(torch.ones(2, 4))
         end()
     found = attribution(LinkedTrace(Trace.read(tmp_path / "trace.json"))).modules
-    parameters = {one.path[-1]: one.parameters for one in found}
-    blocks = {"blocks.0": 20, "linear": 20, "blocks.1": 20, "blocks.0.linear": 20}
-    assert parameters == {"Net": 20 + 10, **blocks, "head": 10}
+    facts = {one.path[-1]: (one.type, one.parameters) for one in found}
+    linear, block = ("Linear", 20), (type(net.blocks[0]).__name__, 20)
+    blocks = {"blocks.0": block, "linear": linear, "blocks.1": block, "blocks.0.linear": linear}
+    assert facts == {"Net": ("Net", 20 + 10), **blocks, "head": ("Linear", 10)}
 
 
 def test_parameters_that_do_not_exist_yet_are_not_counted_and_modules_are_named_all_the_same(tmp_path: Path) -> None:
@@ -115,7 +116,11 @@ def test_parameters_that_do_not_exist_yet_are_not_counted_and_modules_are_named_
         net(torch.ones(2, 3))
         end()
     assert names == ["Sequential", "0", "1"]
-    assert not Trace.read(tmp_path / "trace.json").about.module_parameters
+    assert Trace.read(tmp_path / "trace.json").about.modules == {
+        "Sequential": ("Sequential", None),
+        "0": ("LazyLinear", None),
+        "1": ("Linear", 10),
+    }
 
 
 def test_a_call_that_fails_ends_its_range_and_raises_as_before(tmp_path: Path) -> None:

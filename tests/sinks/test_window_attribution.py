@@ -141,10 +141,11 @@ def test_on_a_cpu_modules_have_the_time_of_their_calls_and_of_their_backward() -
     assert table.rows[1][0].text == "· layers.0"
 
 
-def test_modules_have_their_parameters_where_the_trace_says_them() -> None:
-    known = replace(module("encoder", host_us=1450.0), parameters=1_234_567)
+def test_modules_have_class_and_parameters_where_the_trace_says_them() -> None:
+    known = replace(module("encoder", host_us=1450.0), parameters=1_234_567, type="Encoder")
     table = module_table(result(modules=(known, module("encoder", "layers.0")), stacks=None, device_us=0.0))
-    assert table.columns[-1].title == "parameters"
+    assert (table.columns[1].title, table.columns[-1].title) == ("type", "parameters")
+    assert [row[1].text for row in table.rows] == ["Encoder", ""]
     assert [row[-1].text for row in table.rows] == ["1,234,567", "-"]
     assert "numbered" not in module_table(result(modules=(known,))).columns[0].help
     assert "numbered" in module_table(result(modules=(module("Net_0"),))).columns[0].help

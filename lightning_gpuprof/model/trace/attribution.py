@@ -9,8 +9,8 @@ from lightning_gpuprof.model.phases import Phase
 MODULE = "nn.Module: "
 """Before the name of a module: torch writes ``nn.Module: Linear_0`` for the first ``Linear`` that it met, our windows
 write ``nn.Module: encoder.layers.0``, as in ``named_modules()``."""
-MODULE_PARAMETERS = "gpuprof_parameters"
-"""Beside a window's events: number of parameters of each module, by the same name."""
+MODULE_FACTS = "gpuprof_modules"
+"""Beside a window's events: class and number of parameters of each module, by the same name."""
 
 Level = Literal["operator", "module", "line", "phase"]
 """What device time is attributed to."""
@@ -112,6 +112,8 @@ class ModuleTime(msgspec.Struct, kw_only=True, frozen=True):
     """Kernels, copies and memsets, with those of the modules in it."""
     parameters: int | None = None
     """With those of the modules in it, each once. None: the trace does not say."""
+    type: str = ""
+    """Its class; empty where the trace does not say."""
 
 
 class PhaseTime(msgspec.Struct, kw_only=True, frozen=True):

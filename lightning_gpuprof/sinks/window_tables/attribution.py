@@ -11,7 +11,18 @@ from lightning_gpuprof.model.trace.attribution import (
     Stacks,
 )
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, SIZE, US_AS_MS, Column, Table, bar, phase_column
+from lightning_gpuprof.sinks.tables import (
+    COUNT,
+    NAME,
+    PERCENT,
+    SENTENCE,
+    SIZE,
+    US_AS_MS,
+    Column,
+    Table,
+    bar,
+    phase_column,
+)
 from lightning_gpuprof.sinks.window_tables import short_names
 
 MAX_LINES = 20
@@ -150,7 +161,8 @@ def module_table(result: Attribution, limit: int = MAX_MODULES) -> Table:
     smallest = sorted((_module_us(one, on_device) for one in result.modules), reverse=True)[:limit][-1:]
     shown = [one for one in result.modules if _module_us(one, on_device) >= smallest[0]][:limit]
     counted = any(one.parameters is not None for one in shown)
-    by_class = result.stacks is not None and not counted  # else the names are those of our own ranges
+    typed = any(one.type for one in shown)
+    by_class = result.stacks is not None and not typed  # else the names are those of our own ranges
     name: Column[ModuleTime] = Column(
         "module",
         lambda one: plain.shorten("· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT),
@@ -178,7 +190,8 @@ def module_table(result: Attribution, limit: int = MAX_MODULES) -> Table:
     counts: tuple[Column[ModuleTime], ...] = (Column("calls", lambda one: one.calls, COUNT, help="in the window"),)
     if counted:
         counts += (Column("parameters", lambda one: one.parameters, COUNT, help="with nested modules, each once"),)
-    return Table.of("Modules", shown, name, *columns, *counts, absent=_NO_MODULES[result.stacks])
+    types = (Column("type", lambda one: plain.name(one.type, _MODULE_LIMIT), NAME, help="class"),) if typed else ()
+    return Table.of("Modules", shown, name, *types, *columns, *counts, absent=_NO_MODULES[result.stacks])
 
 
 def _module_us(module: ModuleTime, on_device: bool) -> float:

@@ -167,7 +167,7 @@ def _hits(linked: LinkedTrace, places: CallPlaces) -> Int64:
 
 def _modules(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> tuple[ModuleTime, ...]:
     names, parents, whole_names = places.modules.names, places.modules.parents, places.modules.whole_names
-    parameters = linked.trace.about.module_parameters
+    facts = linked.trace.about.modules
     steps_ns = int((linked.steps.end_ns - linked.steps.start_ns).sum())
     own_ns, kernels = time.by(time.module, len(names))
     backward_ns, _ = time.by(time.module, len(names), time.backward)
@@ -186,6 +186,7 @@ def _modules(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> tupl
         path, outer = waiting.pop()
         device_ns, of_backward_ns, count, backward_host_ns = sums[path]
         chain = (*outer, names[path])
+        kind, parameters = facts.get(whole_names[path], ("", None))
         modules.append(
             ModuleTime(
                 path=chain,
@@ -199,7 +200,8 @@ def _modules(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> tupl
                 backward_us=of_backward_ns / 1000,
                 device_ratio=time.ratio(device_ns),
                 kernels=count,
-                parameters=parameters.get(whole_names[path]),
+                parameters=parameters,
+                type=kind,
             )
         )
         waiting += [(one, chain) for one in sorted(inner[path], key=lambda one: order[one])]
