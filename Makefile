@@ -22,6 +22,9 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 SLOW = $(filter-out %/test_sabotage.py,$(shell grep -lrw --include='test_*.py' 'mark\.slow' tests))
 # In two processes: what they find is how much one training is faster than another.
 COMPARING = tests/end_to_end/test_compared_runs.py tests/docs/test_try_recipes.py
+# First, so that no process is left with a long one when the others have ended.
+LONGEST = tests/trial/test_whole_programs.py tests/end_to_end/test_renamed_parts.py tests/trial/test_trials_of_runs.py \
+	tests/end_to_end/test_interpreters.py
 
 # Spelling is checked in what people wrote, not in data or runs.
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
@@ -69,10 +72,10 @@ test: $(READY) ## All tests but those that take minutes
 	$(PYTEST) -n 3 -m "not slow"  # a third process: half of the time they sleep, or wait for another program
 
 test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
-	$(PYTEST) -n 3 -m slow --durations=60 $(filter-out $(COMPARING),$(SLOW))  # three, as above
+	$(PYTEST) -n 3 -m slow --durations=60 $(LONGEST) $(filter-out $(COMPARING) $(LONGEST),$(SLOW))  # three, as above
 	$(PYTEST) -m slow $(COMPARING)
 
-sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 11 for a twelfth of the lines
+sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 15 for a sixteenth of the lines
 	$(PYTEST) -m slow $(if $(PART),-k part$(PART)of) tests/end_to_end/test_sabotage.py
 
 oldest: $(READY) ## A fit and one of two ranks with the oldest Lightning that works, and the torch that is here

@@ -75,7 +75,7 @@ def test_a_worker_that_dies_while_a_line_of_ours_is_at_work_ends_the_run() -> No
     assert [text for place, count in places[::stride] for text in cost_of_a_dead_worker("fit", place, count)] == []
 
 
-PARTS = 12
+PARTS = 16
 """All lines are in one of so many parts; CI takes one a commit, in turn, `make sabotage` all."""
 every_part = pytest.mark.parametrize("part", [pytest.param(part, id=f"part{part}of{PARTS}") for part in range(PARTS)])
 
