@@ -46,7 +46,9 @@ from lightning_gpuprof.trace.reader import Trace
 PAGE_OF = "be given one trace, or several ranks of one job"
 EACH_ALONE = "Call gpuprof trace once for each."
 _ONLY_DRAWN = frozenset({"timeline", "events"})
-"""Analyses that neither a rule nor a sentence reads."""
+"""Analyses that neither a rule nor a sentence reads, nor a main table."""
+_ONLY_IN_TABLES = frozenset({"by_step", "memory"})
+"""Those that neither a rule nor a sentence reads."""
 SAME_STEP_RATIO = 0.05
 """Steps on the host and on the GPU that differ by less need no word (heuristic)."""
 
@@ -86,11 +88,16 @@ def measured_kernels(path: Path) -> Sequence[MeasuredKernel]:
     return read_ncu(path)
 
 
-def printed_analyses(tables: Collection[str]) -> set[str]:
-    """The analyses that are needed to print these tables, or, if none are named, findings, summary and main tables."""
+def printed_analyses(tables: Collection[str], *, whole: bool = False) -> set[str]:
+    """The analyses that are needed to print these tables, or, if none are named, findings and summary.
+
+    Args:
+        tables: Names of tables.
+        whole: With the main tables.
+    """
     if tables:
         return {entry.analysis for entry in CATALOGUE if entry.name in tables or "all" in tables}
-    return {entry.analysis for entry in CATALOGUE} - _ONLY_DRAWN
+    return {entry.analysis for entry in CATALOGUE} - _ONLY_DRAWN - (set() if whole else _ONLY_IN_TABLES)
 
 
 def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
