@@ -166,6 +166,7 @@ _NEED_NOT_WARN_IN = (
     "LoopEdges._time_loggers",
     "StageSteps._watch_gradients",
     "name_modules",
+    "_parameters",
     "write_trace",
     "BackgroundStop.begin",
     "BackgroundStop._leave_profiler",
