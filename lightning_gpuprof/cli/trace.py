@@ -118,7 +118,9 @@ def _run(options: Namespace) -> int:
     annotated: Path | None = options.annotated
     if options.perfetto:
         annotated = annotated or outputs.annotated_beside(files[0])
-    only: Collection[str] | None = () if options.perfetto else outputs.printed_analyses(options.table, whole=options.all)
+    only: Collection[str] | None = (
+        () if options.perfetto else outputs.printed_analyses(options.table, whole=options.all)
+    )
     if options.analysis or options.html is not None or options.csv is not None:
         only = None
     is_judged = options.html is not None or not (options.table or options.analysis or options.perfetto)

@@ -94,6 +94,9 @@ def printed_analyses(tables: Collection[str], *, whole: bool = False) -> set[str
     Args:
         tables: Names of tables.
         whole: With the main tables.
+
+    Returns:
+        Names of analyses.
     """
     if tables:
         return {entry.analysis for entry in CATALOGUE if entry.name in tables or "all" in tables}
