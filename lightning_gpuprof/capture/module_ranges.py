@@ -48,7 +48,7 @@ def name_modules(model: Any, most: int) -> Callable[[], object] | None:
 def _parameters(module: Any) -> int | None:
     """Their number; None where they are made in the first call, as by ``torch.nn.LazyLinear``."""
     try:
-        return sum(tensor.numel() for tensor in module.parameters())
+        return sum(int(tensor.numel()) for tensor in module.parameters())
     except ValueError:
         return None
 

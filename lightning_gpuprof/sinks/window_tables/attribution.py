@@ -190,8 +190,10 @@ def module_table(result: Attribution, limit: int = MAX_MODULES) -> Table:
     counts: tuple[Column[ModuleTime], ...] = (Column("calls", lambda one: one.calls, COUNT, help="in the window"),)
     if counted:
         counts += (Column("parameters", lambda one: one.parameters, COUNT, help="with nested modules, each once"),)
-    types = (Column("type", lambda one: plain.name(one.type, _MODULE_LIMIT), NAME, help="class"),) if typed else ()
-    return Table.of("Modules", shown, name, *types, *columns, *counts, absent=_NO_MODULES[result.stacks])
+    names: tuple[Column[ModuleTime], ...] = (name,)
+    if typed:
+        names += (Column("type", lambda one: plain.name(one.type, _MODULE_LIMIT), NAME, help="class"),)
+    return Table.of("Modules", shown, *names, *columns, *counts, absent=_NO_MODULES[result.stacks])
 
 
 def _module_us(module: ModuleTime, on_device: bool) -> float:
