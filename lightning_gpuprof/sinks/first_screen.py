@@ -529,10 +529,17 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         none = "Nothing certain" if hints else "No finding"
         return f"{none}, as other programs ran: re-run on a quiet machine.{hints}"
     if reliability(report).kind == "conditional":
-        unsteady = "its speed changed" if report.steps.drift_ms is not None else "the step time is noisy"
-        return f"No finding, but {_not_made(report) or f'{unsteady}: run more steps'}.{hints}"
+        return f"No finding, but {_doubt(report)}.{hints}"
     most = f"o potential speedup above {100 * MIN_GAIN_RATIO:.0f} %."
     return f"N{most}{hints}" if hints or _ended(report, first=None) else f"Healthy: n{most}"
+
+
+def _doubt(report: Report) -> str:
+    """Why a run without a finding is not called healthy, and what to do about it."""
+    if report.line_times:
+        return "lines= slows the functions that it times: train without it"
+    unsteady = "its speed changed" if report.steps.drift_ms is not None else "the step time is noisy"
+    return _not_made(report) or f"{unsteady}: run more steps"
 
 
 def _hints(report: Report) -> str:

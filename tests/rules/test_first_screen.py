@@ -18,6 +18,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
+from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.phases import Phase
@@ -316,6 +317,14 @@ def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
     assert ("noisy" in screen.reliability.words) is (kind == "conditional")
     assert ("Healthy" in screen.headline) is (kind == "ok")
     assert f"median step ±{100 * half:.0f} %" in screen.reliability.words
+
+
+def test_timed_lines_are_the_reason_that_is_given_for_less_reliable_numbers() -> None:
+    line = TimedLine(line=1, code="x = 1", hits=1, total_s=0.5)
+    timed = (FunctionTimes(name="f", file="a.py", lines=(line,)),)
+    screen = first_screen(msgspec.structs.replace(report_of(build()), line_times=timed))
+    assert screen.reliability.kind == "conditional"
+    assert screen.headline == "No finding, but lines= slows the functions that it times: train without it."
 
 
 @pytest.mark.parametrize(
