@@ -86,7 +86,7 @@ def run(
         import fcntl
     except ImportError:
         raise TrialError(
-            "gpuprof try needs Linux or macOS. Elsewhere change one setting yourself, train again, and ask "
+            "gpuprof try needs Linux or macOS. On other systems, change one setting, train again, and run "
             "gpuprof compare"
         ) from None
     (folder / PLAN_FILE).write_bytes(msgspec.json.encode(plan))

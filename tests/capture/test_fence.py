@@ -6,10 +6,23 @@ from pathlib import Path
 import pytest
 from python_process import run_python
 
-from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.fence import Fence, suppress_exceptions
 from lightning_gpuprof.model.numbers import round_number
 
 DIED = "DataLoader worker (pid 4242) is killed by signal: Killed. "
+
+
+def test_a_worker_that_dies_while_an_error_is_suppressed_ends_the_run() -> None:
+    class InterruptedLookError(RuntimeError):
+        """Torch's handler of SIGCHLD raises while the fence looks at it."""
+
+        def __str__(self) -> str:
+            raise RuntimeError(DIED)
+
+    with pytest.raises(RuntimeError, match="DataLoader worker"), suppress_exceptions():
+        raise InterruptedLookError
+    with suppress_exceptions():
+        raise RuntimeError("of ours")
 
 
 def test_a_failure_of_ours_ends_at_the_fence_and_is_reported_once() -> None:

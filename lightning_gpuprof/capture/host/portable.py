@@ -61,8 +61,8 @@ class PortableHostSampler(Sampler):
             self._first_ns = t_ns
         wanted_s = min(self._wanted_s, SECOND_S) if first else self._wanted_s
         self.interval_s = max(wanted_s, (t_ns - self._first_ns) / 1e9 / MAX_SAMPLES)
-        own = psutil.Process()
-        below = [child for child in own.children() if child.pid not in self.other_ranks()]
+        own, others = psutil.Process(), self.other_ranks()
+        below = [child for child in own.children() if child.pid not in others]
         below += [descendant for child in below for descendant in _children_of(child)]
         found = {"process": self._read(own, t_ns), **self._sums(below, t_ns)}
         ours_cpus = sum(values.get("cpu_cpus", 0.0) for values in found.values())

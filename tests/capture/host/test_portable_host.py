@@ -114,6 +114,8 @@ trainer().fit(BoringModel())
 from lightning_gpuprof import GpuProfiler
 profiler = GpuProfiler(dirpath="run")
 trainer(profiler).fit(BoringModel())
+from lightning_gpuprof.cli.main import main
+assert main(["try", "--arm", "num_workers=2", "--", sys.executable, "train.py"]) == 2
 print(profiler.report.steps.count)
 """
 
@@ -123,6 +125,7 @@ def test_a_fit_where_python_has_none_of_the_parts_for_unix(tmp_path: Path) -> No
     done = run_python("-c", PROGRAM, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "64", done.stderr
     assert "Traceback" not in done.stderr
+    assert "gpuprof try needs Linux or macOS. On other systems, change one setting" in done.stderr
     journal = read_journal(tmp_path / "run" / "rank0.jsonl")
     host = [sample for sample in journal.samples if sample.source == "host"]
     assert {"process", "host"} <= {sample.subject for sample in host}
