@@ -4,8 +4,9 @@ The names are those that Lightning gives to ``trainer.profiler.profile(name)``; 
 which of them hold code of the user (read in lightning and pytorch_lightning 2.6.6; names unchanged since 2.0).
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.model.phases import Phase
 
@@ -51,8 +52,7 @@ _STRATEGY_PHASES: dict[str, Phase] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     """How one action is timed.
 
     Attributes:

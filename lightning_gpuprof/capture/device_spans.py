@@ -17,6 +17,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import torch
 
 from lightning_gpuprof.model.journal import DeviceBlock
@@ -43,8 +44,7 @@ TIMED_DEVICES = ("cuda", "xpu")
 ``cpu``: an event can be made there, but not recorded. What nobody has looked at stays off."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceEvents:
+class DeviceEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Timed events of one device; :func:`backend_for` makes it. Nothing that is asked of one waits for the device."""
 
     new_event: Callable[[], torch.Event]

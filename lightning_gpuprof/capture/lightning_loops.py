@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
@@ -40,8 +42,7 @@ Undo = Callable[[], None]
 _ABSENT = object()
 
 
-@dataclass(frozen=True)
-class PatchPoint:
+class PatchPoint(msgspec.Struct, frozen=True):
     """A method of Lightning that gets a function of ours in its place."""
 
     path: str

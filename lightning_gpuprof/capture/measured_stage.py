@@ -1,7 +1,8 @@
 """What all parts of a stage under measurement share: its trainer, its clock and its journal."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
@@ -19,8 +20,7 @@ _LOADERS: dict[Stage, str] = {
 """Attribute of the trainer that holds the loaders of a stage."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MeasuredStage:
+class MeasuredStage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A call of ``fit``, ``validate``, ``test`` or ``predict`` under measurement."""
 
     trainer: Any

@@ -14,9 +14,10 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import msgspec
 
 from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.journal_file import open_journal
@@ -207,12 +208,11 @@ def _claim(folder: Path, key: str) -> bool:
         return found == key
 
 
-@dataclass(frozen=True, kw_only=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where an object was made; one that was spawned or forked into the ranks of a job has what they share."""
 
-    pid: int = field(default_factory=os.getpid)
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    pid: int = msgspec.field(default_factory=os.getpid)
+    token: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def shared_token(self) -> str:

@@ -3,7 +3,8 @@
 import statistics
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.capture.level_shift import LevelShift
 from lightning_gpuprof.capture.step_clock import ClosedStep
@@ -35,8 +36,7 @@ that a run that stays slow has a new band and is not reported again."""
 _NOT_ORDINARY = PROFILED | FIRST_OF_EPOCH
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slowdown:
+class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
     """Steps have left the steady band and stay above it; medians in ns."""
 
     period_ns: int

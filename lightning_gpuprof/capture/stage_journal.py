@@ -7,10 +7,11 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.fence import Fence, must_propagate
@@ -30,8 +31,7 @@ def interrupted_by(error: BaseException) -> str:
     return f"interrupted: {type(error).__name__}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """When ``fit`` or another stage was entered, on the run's clock and on the calendar."""
 
     perf_ns: int

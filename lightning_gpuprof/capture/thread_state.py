@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 _HOLD_US = 10
 """With the timer's own 50 µs enough for a thread that gave up the interpreter to wait for it."""
@@ -60,8 +61,7 @@ class KeptFile:
         return self._buffer.value
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreadSources:
+class ThreadSources(msgspec.Struct, frozen=True, kw_only=True):
     """What the system says of a thread; functions of C, which keep the interpreter, but for ``noted``."""
 
     cpu_ns: Callable[[], int]

@@ -8,9 +8,12 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.capture.step_clock import NEVER
 from lightning_gpuprof.model.config import PlannedWindow
@@ -49,8 +52,7 @@ class Tracer(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Window:
+class _Window(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     stop: int
     kind: Literal["planned", "steady", "cyclic", "slow", "asked"]

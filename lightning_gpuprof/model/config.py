@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.conditions import GOAL, SAMPLES, THRESHOLDS, UNTRACED
 
@@ -177,8 +179,7 @@ class HostConfig:
         _check_seconds("host.ranks_wait_s", self.ranks_wait_s, 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedWindow:
+class PlannedWindow(msgspec.Struct, frozen=True, kw_only=True):
     """Optimizer steps to trace, both ends included, as MindSpore's ``StopAtStep(start, stop)`` counts them.
 
     A step belongs to the window when ``trainer.global_step`` at its start lies in ``[start, stop]``.
@@ -266,8 +267,7 @@ def parse_reports(reports: Sequence[str]) -> tuple[ReportKind, ...]:
     return (*(kind for kind in OWN_KINDS if kind in reports), *dict.fromkeys(unknown))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """All options of a profiler after they were checked; a group that is switched off is None."""
 
     windows: tuple[PlannedWindow, ...] | None
@@ -293,7 +293,7 @@ class Options:
     """Of a batch, or what counts those of the first one."""
     lines: tuple[str, ...] = ()
     """Functions to time line by line, as ``package.module:Class.method``."""
-    thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    thresholds: Mapping[str, Mapping[str, float]] = {}
     """Rule id -> threshold -> value, in place of the rules' own."""
 
     def targets(self) -> dict[str, str | int | float | bool | None]:
@@ -314,8 +314,7 @@ class Options:
         return {name: value for name, value in found.items() if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is to reach: a factor over itself, or a throughput. One of the two is given."""
 
     speedup: float | None = None

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from lightning_gpuprof.capture.nvml.backend import NvmlDevice
 from lightning_gpuprof.capture.nvml.visible_gpus import Selection, select_devices

@@ -17,12 +17,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+
+from msgspec.structs import replace
 
 import lightning_gpuprof
 

@@ -34,6 +34,11 @@ class Place(NamedTuple):
         """The line as it is written."""
         return linecache.getline(PACKAGE + self.file, self.line).strip()
 
+    @property
+    def code(self) -> str:
+        """The function and what its line says: the same wherever in the file the line is."""
+        return f"{self.file} {self.function} {self.thread} {self.text}"
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.function} [{self.thread}]: {self.text}"
 

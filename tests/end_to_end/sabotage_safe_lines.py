@@ -166,6 +166,8 @@ _NEED_NOT_WARN_IN = (
     "LoopEdges._time_loggers",
     "StageSteps._watch_gradients",
     "name_modules",
+    "is_lazy",
+    "inner_tensors",
     "_parameters",
     "write_trace",
     "BackgroundStop.begin",
@@ -184,7 +186,7 @@ _NEED_NOT_WARN_IN = (
 """A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
 what runs in a signal's handler or in the user's call of torch.profiler; news of a written trace, which the next batch
 and the end look for themselves; what torch knows of the GPUs, in whose place an environment variable tells; whether
-what is muted has to end the run; the place of a call, a condition that the report then lacks; the
+what is muted has to end the run; the place of a call, a condition or a count of bytes that the report then lacks; the
 name of a logger's time."""
 
 

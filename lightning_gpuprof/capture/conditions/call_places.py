@@ -11,10 +11,11 @@ import linecache
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
 from types import CodeType, FrameType, FunctionType
+
+import msgspec
 
 from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.model.phases import STAGES
@@ -31,8 +32,7 @@ _TRAINER_FILE = ("trainer", "trainer.py")
 """Where ``fit`` is. As in lightning 2.4 to 2.6, both packages."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A call in the user's code."""
 
     file: str
@@ -48,8 +48,7 @@ class Place:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageCall:
+class StageCall(msgspec.Struct, frozen=True, kw_only=True):
     """The user's call of ``fit`` or another stage, with the code that it stands in."""
 
     file: str

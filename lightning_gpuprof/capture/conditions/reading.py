@@ -3,11 +3,12 @@
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import msgspec
 
 from lightning_gpuprof.capture.conditions.call_places import StageCall, stage_call
 from lightning_gpuprof.capture.fence import must_propagate
@@ -18,8 +19,7 @@ MAX_TEXT = 400
 """Characters of a fact; the rest is cut."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings(Roots):
+class Surroundings(Roots, frozen=True, kw_only=True):
     """What of the machine is read, and where."""
 
     environ: Mapping[str, str]
@@ -27,8 +27,7 @@ class Surroundings(Roots):
     """Where the program works; None: not to be found out."""
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, dict=True):
     """What facts are read from."""
 
     trainer: Any

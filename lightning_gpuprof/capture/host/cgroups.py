@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 from lightning_gpuprof.capture.host import proc_file
 from lightning_gpuprof.errors import ArgumentError
@@ -14,8 +15,7 @@ _NO_LIMIT_BYTES = 1 << 60
 """Version 1 shows no limit as a number near 2**63."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Groups:
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """Folders of the groups that hold this process, own group first, then those above it; some may not exist."""
 
     v2: tuple[Path, ...]

@@ -3,8 +3,10 @@
 import multiprocessing.process
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
+
+import msgspec
 
 from lightning_gpuprof.capture.host import proc_file
 from lightning_gpuprof.capture.host.proc_file import CostLimiter, Growth
@@ -47,11 +49,10 @@ def _pid_of(child: object) -> object:
     return getattr(getattr(child, "_popen", None), "pid", None)  # ``.pid`` would check which process asks
 
 
-@dataclass
-class _Child:
+class _Child(msgspec.Struct):
     number: int
     kind: Kind
-    growth: Growth = field(default_factory=Growth)
+    growth: Growth = msgspec.field(default_factory=Growth)
     seen: bool = False
     named: bool = False
     """Whether it has said itself that it is a DataLoader worker."""
@@ -59,9 +60,9 @@ class _Child:
     """CPU time, when it was last read."""
     ended_children_s: float = 0.0
     """Likewise of its own children that have ended."""
-    rates: dict[str, float] = field(default_factory=dict)
-    levels: dict[str, float] = field(default_factory=dict)
-    proportional: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = msgspec.field(default_factory=dict)
+    levels: dict[str, float] = msgspec.field(default_factory=dict)
+    proportional: dict[str, float] = msgspec.field(default_factory=dict)
     """PSS and USS; read now and then, and handed over once."""
 
 

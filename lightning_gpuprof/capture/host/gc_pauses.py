@@ -16,6 +16,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from lightning_gpuprof.capture.recorder import Reading
 from lightning_gpuprof.model.host import LONG_PAUSE_S
 from lightning_gpuprof.model.journal import Sample
@@ -24,8 +26,7 @@ _MAX_MARKS = 1 << 12
 """About 800 collections between two looks; older ones are lost, and their number is known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
     """One collection: no Python code of this process ran meanwhile."""
 
     start_ns: int

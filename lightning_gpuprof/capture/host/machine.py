@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.capture.host import proc_file
 from lightning_gpuprof.capture.host.proc_file import PAGE_BYTES, TICK_S
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuTimes:
+class CpuTimes(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time since the machine's start, in seconds, summed over some CPUs."""
 
     busy_s: float

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from lightning_gpuprof.capture.host import proc_file
 from lightning_gpuprof.capture.host.proc_file import PAGE_BYTES, TICK_S
@@ -21,8 +22,7 @@ _SWITCHES = {b"voluntary_ctxt_switches": "voluntary_switches_per_s"}
 _SWITCHES |= {b"nonvoluntary_ctxt_switches": "involuntary_switches_per_s"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessReading:
+class ProcessReading(msgspec.Struct, frozen=True, kw_only=True):
     """One look at a process."""
 
     name: str

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from lightning_gpuprof.capture.host import machine, proc_file
 from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
@@ -15,8 +16,7 @@ _CONTAINER_FILES = {".dockerenv": "docker", "run/.containerenv": "podman", ".sin
 _CONTAINER_IN_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|crio|garden|actions_job")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Roots:
+class Roots(msgspec.Struct, frozen=True, kw_only=True):
     """Where the kernel's files are mounted."""
 
     proc: Path = Path("/proc")
@@ -30,8 +30,7 @@ class Roots:
         return self.sys / "fs" / "cgroup"
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostSources:
+class HostSources(msgspec.Struct, frozen=True, kw_only=True):
     """What this machine says about itself. None: not known, or there is none."""
 
     cgroup_version: str

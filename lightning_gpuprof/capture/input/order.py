@@ -3,16 +3,16 @@
 import statistics
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.capture.call_sites import FRAMEWORKS, UserCode
 
 _RECENT = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class OrderSource:
+class OrderSource(msgspec.Struct, frozen=True, kw_only=True):
     """Who gives the order of the samples."""
 
     name: str
@@ -35,15 +35,14 @@ def find_order_source(makers: Iterable[Any]) -> OrderSource:
     return OrderSource(name=chosen.__qualname__, code=None if code is None else (code.co_filename, code.co_firstlineno))
 
 
-@dataclass(kw_only=True)
-class OrderTimes:
+class OrderTimes(msgspec.Struct, kw_only=True):
     """How long the indices of a batch took, over the iterators of a loader."""
 
     name: str
     calls: int = 0
     sum_ns: int = 0
     max_ns: int = 0
-    recent_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    recent_ns: deque[int] = msgspec.field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def take(self, times_ns: deque[int]) -> None:
         """Take all times out; more may be put in meanwhile."""

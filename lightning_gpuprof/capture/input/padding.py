@@ -8,10 +8,10 @@ import math
 import time
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -36,8 +36,7 @@ MAX_INSIDE_RATIO = 0.02
 """Share of the rest that may have the value of the padding: in counts or targets zeros are everywhere."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at one batch found; without rows of tokens all numbers are 0."""
 
     name: str = ""
@@ -52,8 +51,7 @@ class Rows:
     """Length without padding of the longest of all rows."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shapes:
+class Shapes(msgspec.Struct, frozen=True, kw_only=True):
     """The tensors of one batch."""
 
     at_ns: int
@@ -64,8 +62,7 @@ class Shapes:
     """Numbers in all of them."""
 
 
-@dataclass(kw_only=True)
-class PaddingSums:
+class PaddingSums(msgspec.Struct, kw_only=True):
     """The looks at the batches of a loader, summed up."""
 
     name: str = ""

@@ -29,8 +29,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.input import slots
@@ -61,8 +63,7 @@ def queue_length(queue: Any) -> QueueLength:
     return length
 
 
-@dataclass(kw_only=True, eq=False)
-class LiveIterator:
+class LiveIterator(msgspec.Struct, kw_only=True, eq=False):
     """An iterator of a loader that is measured."""
 
     loader: int
@@ -85,7 +86,7 @@ class LiveIterator:
     """Looks at the padding of its batches, likewise."""
     shapes: deque[Shapes] | None = None
     """And at their shapes."""
-    last: list[Reading | None] = field(default_factory=list)
+    last: list[Reading | None] = msgspec.field(default_factory=list)
 
     def read(self) -> None:
         """Look at the slots; what cannot be read now keeps its last reading."""

@@ -13,8 +13,9 @@ import os
 import struct
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 (
     SEQUENCE,
@@ -145,8 +146,7 @@ class SlotWriter:
         self._names.release()
 
 
-@dataclass(kw_only=True)
-class Part:
+class Part(msgspec.Struct, kw_only=True):
     """A named part of making items, summed up."""
 
     kind: int
@@ -156,13 +156,12 @@ class Part:
     max_ns: int
 
 
-@dataclass(kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, kw_only=True):
     """What a slot holds, or the sum over several."""
 
-    counters: list[int] = field(default_factory=lambda: [0] * COUNTERS)
-    buckets: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    parts: dict[tuple[int, str], Part] = field(default_factory=dict)
+    counters: list[int] = msgspec.field(default_factory=lambda: [0] * COUNTERS)
+    buckets: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
+    parts: dict[tuple[int, str], Part] = msgspec.field(default_factory=dict)
 
     def add(self, other: Reading) -> None:
         """Sum up with another; the identity (process, seed, kind) is the other's."""

@@ -22,9 +22,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from lightning_gpuprof.capture.input.probe import Probe
 
@@ -38,8 +39,7 @@ _MAX_NESTED = 4
 """Samplers in samplers that are looked into."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoopArguments:
+class LoopArguments(msgspec.Struct, frozen=True, kw_only=True):
     """At which places the worker loop takes what we look at."""
 
     dataset: int

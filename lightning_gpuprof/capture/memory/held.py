@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -24,12 +23,11 @@ _YIELD_EVERY = 64
 """Storages read before the interpreter is offered to the main thread."""
 
 
-@dataclass
-class HeldCounts:
+class HeldCounts(msgspec.Struct):
     """Bytes by device, dtype and holder; what has no memory."""
 
-    bytes: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
-    skipped: dict[str, int] = field(default_factory=dict)
+    bytes: dict[tuple[str, str], dict[str, int]] = msgspec.field(default_factory=dict)
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
     """Why → how many tensors."""
 
     def rows(self) -> tuple[Held, ...]:

@@ -5,8 +5,9 @@ A pure function: the snapshot is what ``torch.cuda.memory._snapshot`` gives, in 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.model.memory import NO_PYTHON, HeldPieces, SourceHolder
 
@@ -20,15 +21,14 @@ NEVER_US = 1 << 62
 Frames = Sequence[Mapping[str, Any]]
 
 
-@dataclass(kw_only=True)
-class Replayed:
+class Replayed(msgspec.Struct, kw_only=True):
     """What one device's history says; without events nothing was recorded for it."""
 
     events: int = 0
     peak_bytes: int = 0
     before_bytes: int = 0
     at_peak: tuple[SourceHolder, ...] = ()
-    peaks_by_phase: dict[str, int] = field(default_factory=dict)
+    peaks_by_phase: dict[str, int] = msgspec.field(default_factory=dict)
     at_end: tuple[SourceHolder, ...] = ()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.clock_events import MASK
@@ -109,8 +110,7 @@ class DriverGoneError(NvmlError):
     """No query to any GPU can be answered: no library, no driver, or another version than the library's."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NvmlDevice:
+class NvmlDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU, or a MIG device on one, as NVML lists it."""
 
     index: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from lightning_gpuprof.capture.nvml.backend import Answer
 
@@ -13,8 +14,7 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """Of the machine itself (PROC_PID_INIT_INO in Linux' proc_ns.h); containers have others."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuProcess:
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process that has a context on a GPU."""
 
     pid: int
@@ -22,8 +22,7 @@ class GpuProcess:
     memory_bytes: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
+class Family(msgspec.Struct, frozen=True, kw_only=True):
     """This process and its children, by process id.
 
     Args:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 
+import msgspec
+
 from lightning_gpuprof.capture.host.sources import Roots, pci_numa_node
 from lightning_gpuprof.capture.nvml.backend import (
     ERROR_COUNTERS,
@@ -38,15 +40,14 @@ _SILENT_SAMPLES = 3
 """Samples without any answer after which a GPU counts as lost; one may be a passing state of the driver."""
 
 
-@dataclass(kw_only=True)
-class _Gpu:
+class _Gpu(msgspec.Struct, kw_only=True):
     """One GPU while it is sampled."""
 
     subject: str
     device: NvmlDevice
-    absent: set[Query] = field(default_factory=set)
+    absent: set[Query] = msgspec.field(default_factory=set)
     """Queries that are not asked any more."""
-    reported: set[Query] = field(default_factory=set)
+    reported: set[Query] = msgspec.field(default_factory=set)
     """Queries whose failure was reported."""
     failures_in_a_row: int = 0
     """Samples in which every query failed."""
@@ -54,7 +55,7 @@ class _Gpu:
     """It was reported that our process cannot be separated from others."""
     has_xids: bool = True
     """The driver reports its critical errors."""
-    xids: set[int] = field(default_factory=set)
+    xids: set[int] = msgspec.field(default_factory=set)
     """Those that were noted."""
 
 

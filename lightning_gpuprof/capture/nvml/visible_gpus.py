@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.capture.nvml.backend import NvmlDevice
 
 _OLD_MIG = re.compile(r"MIG-(?P<uuid>GPU-[^/]+)/(?P<gpu>\d+)/(?P<compute>\d+)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs of this process in CUDA order with their subjects, and what could not be found."""
 
     devices: tuple[tuple[str, NvmlDevice], ...]

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fake_nvml.builder import FakeGpu, Scenario, build
+from msgspec import structs
 
 from lightning_gpuprof import NvmlConfig
 from lightning_gpuprof.capture import stage_steps
@@ -69,7 +70,9 @@ def _two_nodes(root: Path, own: int, of_gpu: int) -> None:
     stage_steps.NvmlSampler = partial(NvmlSampler, roots=roots)  # type: ignore[misc, assignment]
     for name in ("machine.numa_nodes", "machine.affinity_numa_nodes"):
         read = machine_facts.FACTS[name]
-        READERS[name] = lambda subject, read=read: read(replace(subject, around=replace(subject.around, sys=root)))
+        READERS[name] = lambda subject, read=read: read(
+            structs.replace(subject, around=structs.replace(subject.around, sys=root))
+        )
 
 
 def gpu(**differences: object) -> FakeGpu:
