@@ -68,7 +68,7 @@ class Watchdog:
 
     def look(self, steps: Sequence[ClosedStep]) -> None:
         """Called now and then with the steps that ended since, from another thread than the training's."""
-        self._periods.extend(step.end_ns - step.start_ns for step in steps)
+        self._periods.extend(step.end_ns - step.start_ns for step in steps[-AFTER_STEPS:])
         edge_ns, slot, now_ns = self.clock.charged_since_ns(), self.clock.current_slot(), self.now()
         gap_ns = now_ns - self._looked_ns
         was_stopped = gap_ns > AGAIN_NS  # this thread as well: the process was suspended
