@@ -41,13 +41,6 @@ _LOOKS_EVERY_EARLY = 2
 _ALWAYS_ASKS_NS, _ASKS_EVERY = 10_000_000_000, 3
 """After ten seconds, when a hundred answers are known, every third time: for each, as for each look, the main thread
 has to wait for the interpreter once more."""
-_COST_RATIO, _LOST_PER_LOOK, _MAX_INTERVAL_S = 0.005, 3.0, 1.0
-"""From then on, looks are so far apart that the main thread loses at most this share of its time: about three times
-what a look takes (``benchmarks/look_cost.py``), as it has to wake up again."""
-_MAX_LOOK_NS = 2_000_000
-"""Longer, and others had the CPU or the interpreter."""
-_REMEMBERED = 32
-"""Looks of which the mean counts."""
 MAX_DEPTH = 12
 """Frames of a stack that are kept, the innermost: recursion has no end."""
 _SHORT_S = 2.0
@@ -278,8 +271,8 @@ class CallSiteSampler:
     current_slot: Callable[[], int]
     """Id of the slot that time is charged to at this moment; negative if there is none, and then nothing is counted."""
     interval_s: float = 0.1
-    """Mean seconds between two looks, after the first second; where looks cost much, more after ten. Each interval is
-    drawn from half to one and a half of it, so that looks do not keep step with the training steps."""
+    """Mean seconds between two looks, after the first second. Each interval is drawn from half to one and a half of it,
+    so that looks do not keep step with the training steps."""
     _: KW_ONLY
     charged_since_ns: Callable[[], int] = lambda: 0
     """When time began to be charged to that slot, ``time.perf_counter_ns()``."""
@@ -305,8 +298,6 @@ class CallSiteSampler:
         self._planned_ns = 0
         """About when the recorder comes next, by the clock."""
         self._calls = -1  # the first one is number 0
-        self._look_ns = 0.0
-        """How long a look takes."""
         self._is_judged = False
         self._coded: set[str] = set()
         self._since_s = self.now_s()
@@ -328,12 +319,10 @@ class CallSiteSampler:
         """Ask or look, or both; every 10 s hand over the counts since then."""
         if self._first_ns is None:
             self._first_ns = self._handed_over_ns = t_ns
-        early, young = t_ns - self._first_ns < _EARLY_NS, t_ns - self._first_ns < _ALWAYS_ASKS_NS
-        affordable_s = 0.0 if young else min(_MAX_INTERVAL_S, self._look_ns * _LOST_PER_LOOK / _COST_RATIO / 1e9)
-        mean_s = max(affordable_s, self._mean_interval_s * (0.5 if early else 1.0))
-        self.interval_s = mean_s * self._random.uniform(0.5, 1.5)
+        early = t_ns - self._first_ns < _EARLY_NS
+        self.interval_s = self._mean_interval_s * (0.5 if early else 1.0) * self._random.uniform(0.5, 1.5)
         self._calls += 1
-        asks = young or self._calls % _ASKS_EVERY == 0
+        asks = t_ns - self._first_ns < _ALWAYS_ASKS_NS or self._calls % _ASKS_EVERY == 0
         looks = not early or self._calls % _LOOKS_EVERY_EARLY == 0
         self._ask_and_look(t_ns, asks=asks, looks=looks)
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
@@ -362,10 +351,7 @@ class CallSiteSampler:
         if looks:
             with _prompt_switches():
                 _sleep_until(due_ns + _SETTLE_NS)
-                began_ns = time.perf_counter_ns()
                 self._look(t_ns)
-                took_ns = min(_MAX_LOOK_NS, time.perf_counter_ns() - began_ns)
-            self._look_ns += (took_ns - self._look_ns) / min(_REMEMBERED, 1 + self._calls)
 
     def _ask(self, due_ns: int) -> None:
         """Let go of the interpreter until then, and see whether it takes as long as from Python to get it back.

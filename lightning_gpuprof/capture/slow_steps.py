@@ -34,6 +34,7 @@ COOLDOWN_NS = 30_000_000_000
 that a run that stays slow has a new band and is not reported again."""
 
 _NOT_ORDINARY = PROFILED | FIRST_OF_EPOCH
+_RARE_PHASES = ("validation", "checkpoint")
 
 
 class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,15 +79,18 @@ class SlowSteps:
         last_ordinary: ClosedStep | None = None
         last_of_both: ClosedStep | None = None
         shifted: Slowdown | None = None
+        new = self._slots[self._slots_seen :]
+        self._slots_seen += len(new)
+        self._rare += [slot.id for slot in new if slot.step_phase in _RARE_PHASES]
         for step in steps[-(HISTORY + MAX_RECENT_STEPS) :]:
             if self._is_usual(step):
-                disturbed = bool(step.flags & DISTURBED)
-                self._with_disturbed.append((step.end_ns - step.start_ns, disturbed))
+                period_ns, disturbed = step.end_ns - step.start_ns, bool(step.flags & DISTURBED)
+                self._with_disturbed.append((period_ns, disturbed))
                 last_of_both = step
                 if not disturbed:
-                    self._periods.append(step.end_ns - step.start_ns)
+                    self._periods.append(period_ns)
                     last_ordinary = step
-                    if found := self._shift.add(step.end_ns - step.start_ns):
+                    if found := self._shift.add(period_ns):
                         shifted = Slowdown(period_ns=found[0], usual_ns=found[1])
         (before, recent), last = self._recent_and_before(), last_ordinary
         if len(before) < MIN_HISTORY:
@@ -124,10 +128,6 @@ class SlowSteps:
     def _is_usual(self, step: ClosedStep) -> bool:
         if step.flags & _NOT_ORDINARY:
             return False
-        for slot in self._slots[self._slots_seen :]:
-            if slot.step_phase in ("validation", "checkpoint"):
-                self._rare.append(slot.id)
-            self._slots_seen += 1
         charged = step.charged
         return not any(charged[slot] for slot in self._rare if slot < len(charged))
 

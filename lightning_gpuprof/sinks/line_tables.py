@@ -14,8 +14,8 @@ _CODE_CELLS = 60
 
 
 _BLOCKED = (
-    "of it, sampled up to ten times a second: the main thread was asleep, or waited for a file, a lock or another "
-    "thread, also one that computes for it. Not the time without a CPU or the interpreter, nor most waits for a GPU: "
+    "of it, sampled ten times a second: the main thread was asleep, or waited for a file, a lock or another thread, "
+    "also one that computes for it. Not the time without a CPU or the interpreter, nor most waits for a GPU: "
     "they keep the CPU busy"
 )
 

@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The function and what its line says: the same wherever in the file the line is."""
+        """Function and text of the line; stays the same when the line moves."""
         return f"{self.file} {self.function} {self.thread} {self.text}"
 
     def __str__(self) -> str:

@@ -81,7 +81,7 @@ PARTS = 16
 
 
 def _in_part(part: int, places: list[tuple[Place, int]]) -> list[tuple[Place, int]]:
-    """Those of one part: what a line says decides, so that no other line, reached or not, moves it to another part."""
+    """Those of one part. What a line says decides, so that an edit elsewhere does not move it."""
     return [(place, count) for place, count in places if crc32(place.code.encode()) % PARTS == part]
 
 

@@ -15,7 +15,7 @@ be 60 % of forward and backward, 15 % of the step without waits for a CPU, and 1
 counts: ranks wait for each other in backward.
 
 **On a CPU without a window**, a thread of the profiler requests the GIL, Python's global interpreter lock, at random
-times: 20 times in the first second, ten a second in the next nine, then at most three. A torch operator releases
+times: 20 times in the first second, ten times a second in the next nine, then three times. A torch operator releases
 the GIL at once; Python keeps it for up to 5 ms. The share of requests that wait 1 ms or more is the share of Python,
 with Wilson's 5 % lower bound and at least ten requests. Other programs do not distort it, because a thread that loses
 its CPU while in Python keeps the GIL. Loops that contain operators need a window, and so do runs with other busy Python
