@@ -43,6 +43,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--otel", action="store_true", help="send the numbers to OTEL_EXPORTER_OTLP_ENDPOINT, and do nothing else"
     )
+    parser.add_argument(
+        "--flame",
+        metavar="FILE",
+        type=path,
+        help="write the sampled stacks for speedscope (.json) or as folded text (.folded), and nothing else",
+    )
 
 
 def _run(options: Namespace) -> int:
@@ -70,6 +76,9 @@ def _run(options: Namespace) -> int:
         print_tables(timed_tables(functions[:TOP_FUNCTIONS], report.lines))
         if said := timed_note(report):
             print(f"\n  {said}")
+        return 0
+    if options.flame is not None:
+        write_whole(options.flame, _stacks(report, folded=options.flame.suffix == ".folded"))
         return 0
     if options.otel:
         from lightning_gpuprof.sinks import open_telemetry
@@ -101,14 +110,36 @@ def _run(options: Namespace) -> int:
 
 def _check(options: Namespace) -> None:
     """Refuse what would be left out without a word, and a file that no collector reads."""
-    alone = next((name for name in ("prometheus", "lines", "otel") if getattr(options, name)), None)
+    alone = next((name for name in ("prometheus", "lines", "otel", "flame") if getattr(options, name)), None)
     if alone is None:
         return
-    others = [name for name in ("all", "json", "html", "lines", "otel") if name != alone and getattr(options, name)]
+    others = [
+        name for name in ("all", "json", "html", "lines", "otel", "flame") if name != alone and getattr(options, name)
+    ]
     if others:
         raise ReportError(f"--{alone} and --{others[0]} cannot be used together: call gpuprof report once for each")
     if options.prometheus is not None and options.prometheus.suffix != ".prom":
         raise ArgumentError("--prometheus", str(options.prometheus), "end with .prom", "Collectors read no other file.")
+    if options.flame is not None and options.flame.suffix not in (".json", ".folded"):
+        way_out = "speedscope reads .json, flamegraph.pl .folded."
+        raise ArgumentError("--flame", str(options.flame), "end with .json or .folded", way_out)
+
+
+def _stacks(report: Report, *, folded: bool) -> bytes:
+    """The sampled stacks of the steps as a file.
+
+    Raises:
+        ReportError: There are none.
+    """
+    import msgspec
+
+    from lightning_gpuprof.sinks import stack_files
+
+    if not report.stacks:
+        raise ReportError("this run has no sampled stacks: its steps were over too soon, or lay outside of your code")
+    if folded:
+        return "".join(f"{line}\n" for line in stack_files.folded(report.stacks)).encode()
+    return msgspec.json.encode(stack_files.speedscope_of(report.stacks))
 
 
 def _rewrite(report: Report, folder: Path, *, with_page: bool) -> dict[str, str]:
@@ -135,6 +166,7 @@ COMMAND = Command(
         "gpuprof report lightning_logs/version_0 --rank 3",
         "gpuprof report runs/digits/version_3/gpuprof --html /tmp/digits.html",
         "gpuprof report lightning_logs/version_0 --json | jq .verdict",
+        "gpuprof report lightning_logs/version_0 --flame steps.speedscope.json",
         "gpuprof report lightning_logs/version_0 --prometheus /var/lib/node_exporter/textfile_collector/gpuprof.prom",
     ),
     add_arguments=_add_arguments,

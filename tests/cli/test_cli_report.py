@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,6 +17,7 @@ from sample_journals import write_journal
 from saved_runs import save_run
 
 from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.model.report import StackRow
 from lightning_gpuprof.sinks import json_report
 
 
@@ -41,6 +43,26 @@ def test_the_page_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
     assert page.is_file()
     assert not (folder / "report.html").exists()
     assert page.name in capsys.readouterr().out
+
+
+def test_the_sampled_stacks_are_written_for_speedscope_and_as_folded_text(
+    tmp_path: Path, printed: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, target = save_run(tmp_path / "run"), tmp_path / "steps.speedscope.json"
+    assert main(["report", str(folder), "--flame", str(target)]) != 0
+    assert "has no sampled stacks" in capsys.readouterr().err
+    report = json_report.read(folder / "report.json")
+    stack = StackRow(phase="forward", frames=("train.py:12 training_step",), total_s=1.5)
+    json_report.write(msgspec.structs.replace(report, stacks=(stack,)), folder / "report.json")
+    assert printed("report", folder, "--flame", target) == ""
+    assert json.loads(target.read_bytes())["profiles"][0]["weights"] == [1.5e6]
+    assert printed("report", folder, "--flame", tmp_path / "steps.folded") == ""
+    assert (tmp_path / "steps.folded").read_text() == "forward;train.py:12 training_step 1500000\n"
+    assert sorted(path.name for path in folder.iterdir()) == ["report.json"]
+    for wrong in (["--flame", "steps.svg"], ["--flame", "steps.json", "--all"]):
+        assert main(["report", str(folder), *wrong]) != 0
+        assert "--flame" in capsys.readouterr().err
+    assert not Path("steps.json").exists()
 
 
 def test_prometheus_reads_the_numbers(tmp_path: Path, printed: Callable[..., str]) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from lightning_gpuprof.model.speedscope import document, profile
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.export.derived_tracks import device_name
 from lightning_gpuprof.trace.export.stacks import HostStacks, plain_name
@@ -15,7 +16,6 @@ from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
 
 Weight = Literal["host", "device"]
 
-SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 THREADS_MOST = 5
 
 _NOT_LAUNCHED = "launch not in the trace"
@@ -96,26 +96,11 @@ def speedscope(linked: LinkedTrace, *, threads: int = THREADS_MOST) -> dict[str,
         samples = [(*around[stack], first_leaf + leaf) for stack, leaf in leaves]
         profiles.append(_profile(device_name(linked, device), samples, launched.time_ns[rows]))
     frames = (*host.names, *host.threads, _NOT_LAUNCHED, *launched.names)
-    return {
-        "$schema": SCHEMA,
-        "name": "gpuprof",
-        "exporter": "gpuprof",
-        "activeProfileIndex": 0,
-        "shared": {"frames": [{"name": text} for text in frames]},
-        "profiles": profiles,
-    }
+    return document([{"name": text} for text in frames], profiles)
 
 
 def _profile(name: str, samples: Sequence[tuple[int, ...]], time_ns: Int64) -> dict[str, object]:
-    return {
-        "type": "sampled",
-        "name": name,
-        "unit": "microseconds",
-        "startValue": 0,
-        "endValue": int(time_ns.sum()) / 1000,
-        "samples": samples,
-        "weights": (time_ns / 1000).tolist(),
-    }
+    return profile(name, samples, (time_ns / 1000).tolist())
 
 
 class _Launched(msgspec.Struct, frozen=True, kw_only=True):
