@@ -354,6 +354,14 @@ def test_a_share_of_nothing_is_none() -> None:
     assert (one.std, one.min, one.max) == (0.0, 3.0, 3.0)
 
 
+def test_a_distribution_has_the_spread_and_the_quantiles_of_its_values() -> None:
+    found = statistics.distribution(np.random.default_rng(0).permutation(np.arange(1.0, 102.0)))
+    assert found is not None
+    assert (found.min, found.p05, found.median, found.p95, found.p99, found.max) == (1, 6, 51, 96, 100, 101)
+    assert found.mean == pytest.approx(51)
+    assert found.std == pytest.approx((101 * 102 / 12) ** 0.5)
+
+
 def test_a_run_too_short_for_samples_still_knows_the_cpus_of_its_process(of: Journal) -> None:
     of.samples.append(Sample(source="host", subject="training", t_ns=10**12, values={"process_cpus": 1.7}))
     m = build(of)

@@ -138,6 +138,9 @@ def test_a_summary_has_the_step_s_parts_and_none_for_what_was_not_measured() -> 
     assert found["baseline_ms"] == profiler.report.steps.period_ms.median
     assert found["data_loading_ms"] == median["data_wait"]
     assert found["computation_ms"] == median["forward"] + median["backward"] + median["optimizer"]
+    assert (found["gpu_utilization"], found["peak_gb"], found["fragmentation_ratio"]) == (0.41, 3 * 2**30 / 1e9, 0.0244)
+    profiler.report.run["model.parameter_bytes"] = 250_000_000
+    assert profiler.summary()["parameters_gb"] == 0.25
     profiler.report = sample_report.minimal_report()
     assert {name for name, value in profiler.summary().items() if value is not None} == {"verdict"}
 
