@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lightning_gpuprof.model.config import ReportKind
     from lightning_gpuprof.model.report import Report
 
+_ALONE = ("prometheus", "lines", "otel", "flame")
+"""Options that do one thing and print no report."""
 TOP_FUNCTIONS = 10
 """Of another profiler's file, or so many files where it knows of no functions."""
 
@@ -110,12 +112,10 @@ def _run(options: Namespace) -> int:
 
 def _check(options: Namespace) -> None:
     """Refuse what would be left out without a word, and a file that no collector reads."""
-    alone = next((name for name in ("prometheus", "lines", "otel", "flame") if getattr(options, name)), None)
+    alone = next((name for name in _ALONE if getattr(options, name)), None)
     if alone is None:
         return
-    others = [
-        name for name in ("all", "json", "html", "lines", "otel", "flame") if name != alone and getattr(options, name)
-    ]
+    others = [name for name in ("all", "json", "html", *_ALONE) if name != alone and getattr(options, name)]
     if others:
         raise ReportError(f"--{alone} and --{others[0]} cannot be used together: call gpuprof report once for each")
     if options.prometheus is not None and options.prometheus.suffix != ".prom":
@@ -136,7 +136,7 @@ def _stacks(report: Report, *, folded: bool) -> bytes:
     from lightning_gpuprof.sinks import stack_files
 
     if not report.stacks:
-        raise ReportError("this run has no sampled stacks: its steps were over too soon, or lay outside of your code")
+        raise ReportError("this run has no sampled stacks: it was too short to be sampled")
     if folded:
         return "".join(f"{line}\n" for line in stack_files.folded(report.stacks)).encode()
     return msgspec.json.encode(stack_files.speedscope_of(report.stacks))

@@ -60,9 +60,9 @@ class _Child(msgspec.Struct):
     """CPU time, when it was last read."""
     ended_children_s: float = 0.0
     """Likewise of its own children that have ended."""
-    rates: dict[str, float] = msgspec.field(default_factory=dict)
-    levels: dict[str, float] = msgspec.field(default_factory=dict)
-    proportional: dict[str, float] = msgspec.field(default_factory=dict)
+    rates: dict[str, float] = {}
+    levels: dict[str, float] = {}
+    proportional: dict[str, float] = {}
     """PSS and USS; read now and then, and handed over once."""
 
 

@@ -86,7 +86,7 @@ class LiveIterator(msgspec.Struct, kw_only=True, eq=False):
     """Looks at the padding of its batches, likewise."""
     shapes: deque[Shapes] | None = None
     """And at their shapes."""
-    last: list[Reading | None] = msgspec.field(default_factory=list)
+    last: list[Reading | None] = []
 
     def read(self) -> None:
         """Look at the slots; what cannot be read now keeps its last reading."""

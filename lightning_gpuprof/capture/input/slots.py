@@ -161,7 +161,7 @@ class Reading(msgspec.Struct, kw_only=True):
 
     counters: list[int] = msgspec.field(default_factory=lambda: [0] * COUNTERS)
     buckets: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
-    parts: dict[tuple[int, str], Part] = msgspec.field(default_factory=dict)
+    parts: dict[tuple[int, str], Part] = {}
 
     def add(self, other: Reading) -> None:
         """Sum up with another; the identity (process, seed, kind) is the other's."""

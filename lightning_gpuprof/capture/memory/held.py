@@ -26,8 +26,8 @@ _YIELD_EVERY = 64
 class HeldCounts(msgspec.Struct):
     """Bytes by device, dtype and holder; what has no memory."""
 
-    bytes: dict[tuple[str, str], dict[str, int]] = msgspec.field(default_factory=dict)
-    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    bytes: dict[tuple[str, str], dict[str, int]] = {}
+    skipped: dict[str, int] = {}
     """Why → how many tensors."""
 
     def rows(self) -> tuple[Held, ...]:

@@ -28,7 +28,7 @@ class Replayed(msgspec.Struct, kw_only=True):
     peak_bytes: int = 0
     before_bytes: int = 0
     at_peak: tuple[SourceHolder, ...] = ()
-    peaks_by_phase: dict[str, int] = msgspec.field(default_factory=dict)
+    peaks_by_phase: dict[str, int] = {}
     at_end: tuple[SourceHolder, ...] = ()
 
 

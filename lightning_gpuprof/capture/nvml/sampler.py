@@ -45,9 +45,9 @@ class _Gpu(msgspec.Struct, kw_only=True):
 
     subject: str
     device: NvmlDevice
-    absent: set[Query] = msgspec.field(default_factory=set)
+    absent: set[Query] = set()
     """Queries that are not asked any more."""
-    reported: set[Query] = msgspec.field(default_factory=set)
+    reported: set[Query] = set()
     """Queries whose failure was reported."""
     failures_in_a_row: int = 0
     """Samples in which every query failed."""
@@ -55,7 +55,7 @@ class _Gpu(msgspec.Struct, kw_only=True):
     """It was reported that our process cannot be separated from others."""
     has_xids: bool = True
     """The driver reports its critical errors."""
-    xids: set[int] = msgspec.field(default_factory=set)
+    xids: set[int] = set()
     """Those that were noted."""
 
 
