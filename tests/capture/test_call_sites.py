@@ -267,7 +267,9 @@ def test_records_hold_the_looks_since_the_one_before_and_sum_to_all(blocked: Sta
     assert sum(record.counts[1]["train.py:2 training_step"] for record in records) == 250
     asked = [record.lock.get(1, (0, 0))[0] for record in records]
     assert 100 < sum(asked) <= 20 + 90 + 150 // 3  # fewer where this machine gave us no CPU
-    assert list(sampler.close()) == []
+    assert not any(
+        record.looks or record.lock for record in sampler.close()
+    )  # CPU time of the test's own thread may be
 
 
 @pytest.mark.parametrize(("begin_ns", "mean_s"), [(0, 0.05), (SECOND, 0.1)])
