@@ -192,7 +192,7 @@ def check_names(report: Report, screen: FirstScreen) -> None:
     together = [text for label, text in method_tables.lines(report) if label == "all changes together"]
     assert len(together) == (report.method is not None and report.combined is not None and gained > 1)
     levels = () if report.method is None else report.method.levels
-    together += [line for level in levels for line in level.lines if "together" in line]
+    together += [line for level in levels for line in level.lines if "all changes together" in line]
     for text in together:
         assert "whole run" not in text, "the whole run is what the first screen says of the first change"
         assert "the run without setup and teardown up to" in text
