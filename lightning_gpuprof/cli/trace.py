@@ -205,7 +205,6 @@ def _import_what_follows() -> None:
 
     for name in ("cli.trace_outputs", "analyze.trace_metrics", "rules.engine"):
         import_module(f"lightning_gpuprof.{name}")
-    import_module("numpy.ma")  # numpy.unique does, which every analysis calls
     discovery.installed()
 
 

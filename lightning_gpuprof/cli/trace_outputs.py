@@ -78,7 +78,8 @@ def analysis(
     """
     names = {one.get("name") for one in linked.trace.about.device_properties}
     fitting = ceilings if ceilings is not None and ceilings.device in names else None
-    return analyse(linked, only=only, ceilings=fitting, counters=measured)
+    fork = "torch" not in sys.modules
+    return analyse(linked, only=only, ceilings=fitting, counters=measured, fork=fork)
 
 
 def measured_kernels(path: Path) -> Sequence[MeasuredKernel]:

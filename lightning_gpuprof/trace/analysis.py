@@ -1,14 +1,16 @@
 """Runs all analyses of a trace; one that fails does not take the others with it."""
 
+from __future__ import annotations
+
 import os
+import pickle
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import msgspec
-import numpy as np
 
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
@@ -36,9 +38,11 @@ from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.analyses.timeline.timeline import timeline
+from lightning_gpuprof.trace.copied_process import in_a_copy
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.nsight_compute import by_kernel, with_measured
-from lightning_gpuprof.trace.reader import Trace, trim_heap
+from lightning_gpuprof.trace.reader import Trace, trim_heap, usable_cpus
+from lightning_gpuprof.trace.tables import distinct
 
 DEBUG_VARIABLE = "GPUPROF_DEBUG"
 T = TypeVar("T", bound=msgspec.Struct)
@@ -52,6 +56,17 @@ _LAST_USED: Mapping[str, Sequence[CachedJoin[Any]]] = {
     "sync_points": (call_places,),
 }
 """Joins that no later analysis asks for."""
+_COPIED = frozenset({"kernels", "operators", "roofline"})
+"""What takes half of the time, and shares few joins with the others."""
+_TWO_FROM_EVENTS = 50_000
+"""Events from which on a copy saves more than it costs, some 10 ms."""
+
+
+class _Computed(NamedTuple):
+    name: str
+    result: object
+    problem: str
+    seconds: float
 
 
 def analyse(
@@ -61,6 +76,7 @@ def analyse(
     ceilings: MeasuredCeilings | None = None,
     counters: Sequence[MeasuredKernel] = (),
     timings: dict[str, float] | None = None,
+    fork: bool = False,
 ) -> TraceAnalysis:
     """Compute everything, or some of it.
 
@@ -70,6 +86,7 @@ def analyse(
         ceilings: What a device of the same kind was measured to do; the roofline has them beside the data sheet's.
         counters: What Nsight Compute measured of the same kernels.
         timings: Gets the seconds that each analysis took, by its name.
+        fork: Some may be computed by a copy of this process, see :meth:`Trace.read`.
 
     Returns:
         The results. What a trace has no signal for is empty or None, and its analysis says so.
@@ -99,36 +116,61 @@ def analyse(
     }
     if unknown := set(only or ()) - parts.keys():
         raise ArgumentError("only", sorted(unknown), f"name analyses out of {', '.join(parts)}")
-    found: dict[str, object] = {}
-    problems: list[str] = []
-    for name, compute in parts.items():
-        if only is None or name in only:
-            begin = time.perf_counter()
-            try:
-                found[name] = compute(linked)
-            except Exception as error:  # files come from anywhere: what one analysis did not foresee is its own loss
-                if os.environ.get(DEBUG_VARIABLE):
-                    traceback.print_exception(error)
-                problems.append(f"{name.replace('_', ' ')}: {type(error).__name__}: {error}")
-            if name == _MAX_FREED:
-                trim_heap()
-            if timings is not None:
-                timings[name] = time.perf_counter() - begin
-        for join in _LAST_USED.get(name, ()):
-            join.forget(linked)
+    wanted = set(parts if only is None else only)
+    compute = partial(_computed, linked, parts)
+    if fork and hasattr(os, "fork") and wanted & _COPIED and trace.events >= _TWO_FROM_EVENTS and usable_cpus() > 1:
+        with in_a_copy(partial(compute, wanted & _COPIED)) as pickled:
+            found = compute(wanted - _COPIED)
+            found += _received(pickled) or compute(wanted & _COPIED)
+    else:
+        found = compute(wanted)
+    if timings is not None:
+        timings |= {one.name: one.seconds for one in found}
+    problems = {one.name: one.problem for one in found if one.problem}
     return TraceAnalysis(
         gpus=tuple(trace.about.gpus),
         rank=trace.about.rank,
         world_size=trace.about.world_size,
-        problems=tuple(problems),
-        **found,  # type: ignore[arg-type]
+        problems=tuple(problems[name] for name in parts if name in problems),
+        **{one.name: one.result for one in found if not one.problem},  # type: ignore[arg-type]
     )
+
+
+def _computed(
+    linked: LinkedTrace, parts: Mapping[str, Callable[[LinkedTrace], object]], wanted: Collection[str]
+) -> list[_Computed]:
+    found: list[_Computed] = []
+    for name, compute in parts.items():
+        if name in wanted:
+            begin, result, problem = time.perf_counter(), None, ""
+            try:
+                result = compute(linked)
+            except Exception as error:  # files come from anywhere: what one analysis did not foresee is its own loss
+                if os.environ.get(DEBUG_VARIABLE):
+                    traceback.print_exception(error)
+                problem = f"{name.replace('_', ' ')}: {type(error).__name__}: {error}"
+            if name == _MAX_FREED:
+                trim_heap()
+            found.append(_Computed(name, result, problem, time.perf_counter() - begin))
+        for join in _LAST_USED.get(name, ()):
+            join.forget(linked)
+    return found
+
+
+def _received(pickled: BinaryIO | None) -> list[_Computed]:
+    """What a copy of this process computed; empty where it failed."""
+    if pickled is None:
+        return []
+    try:
+        return cast("list[_Computed]", pickle.load(pickled))
+    except (EOFError, pickle.UnpicklingError):
+        return []
 
 
 def _measured(trace: Trace, counters: Sequence[MeasuredKernel]) -> dict[str, MeasuredKernel]:
     if not counters:
         return {}
-    return by_kernel((trace.names[name] for name in np.unique(trace.kernel.name).tolist()), counters)
+    return by_kernel((trace.names[name] for name in distinct(trace.kernel.name).tolist()), counters)
 
 
 ROWS = 20

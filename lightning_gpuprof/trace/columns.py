@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
@@ -34,6 +33,7 @@ from lightning_gpuprof.trace.tables import (
     OperatorSpans,
     S,
     Spans,
+    columns_of,
     dtype_of,
     is_id_column,
     narrowed,
@@ -191,10 +191,10 @@ class ColumnBuilder:
         """
         parts = self._parts.pop(kind)
         columns: dict[str, Any] = {}
-        for field in fields(type_):
-            if field.name not in ("start_ns", "end_ns"):
-                column = _joined([part.columns.pop(field.name) for part in parts], dtype_of(field))
-                columns[field.name] = narrowed(column) if is_id_column(field) else column
+        for name, annotation in columns_of(type_).items():
+            if name not in ("start_ns", "end_ns"):
+                column = _joined([part.columns.pop(name) for part in parts], dtype_of(annotation))
+                columns[name] = narrowed(column) if is_id_column(annotation) else column
         start_ns = joined_ns([part.start for part in parts])
         duration_ns = joined_ns([part.duration for part in parts])
         self.backwards += int(np.count_nonzero(duration_ns < 0))

@@ -1,8 +1,7 @@
 """The facts of a trace's window: steps, fetches, device activity, and what took the most time."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
 from lightning_gpuprof.trace.host_phases import is_fetch

@@ -8,7 +8,7 @@ import numpy as np
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.trace.nesting import Nesting, take_or_absent
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, OperatorSpans, Rows, joined
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, OperatorSpans, Rows, distinct, joined
 
 LIGHTNING = "[pl][profile]"
 """Before the names of Lightning's actions, as its PyTorchProfiler and this package write them."""
@@ -57,7 +57,7 @@ class HostPhases:
         parts = (trace.annotation, trace.cpu_op)
         self.of_name: Rows = np.full(len(trace.names), ABSENT, np.intp)
         """The phase that each name stands for, as index into :data:`PHASES`; :data:`ABSENT` if it stands for none."""
-        for number in np.unique(np.concatenate([part.name for part in parts])).tolist():
+        for number in distinct(np.concatenate([part.name for part in parts])).tolist():
             if (phase := phase_of_name(trace.names[number])) is not None:
                 self.of_name[number] = PHASES.index(phase)
         self.ranges = joined(OperatorSpans, [part.where(self.of_name[part.name] > ABSENT) for part in parts])

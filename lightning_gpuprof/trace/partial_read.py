@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -21,6 +21,7 @@ import msgspec
 from lightning_gpuprof.trace.chunks import Pieces
 from lightning_gpuprof.trace.columns import ColumnBuilder
 from lightning_gpuprof.trace.compression import is_gzip, open_json
+from lightning_gpuprof.trace.copied_process import in_a_copy
 from lightning_gpuprof.trace.events import AnyDocument, EventDecoder
 from lightning_gpuprof.trace.times import InexactTimesError
 
@@ -193,32 +194,10 @@ def read_in_two(
     return PartialRead(first.builder, second.document, second.bytes_json)
 
 
-@contextmanager
-def _copied_process(path: Path, middle: int, *, frames: bool, block_bytes: int) -> Iterator[BinaryIO | None]:
-    """What a copy of this process reads of the second half; the copy ends with the context."""
-    readable, writable = os.pipe()
-    try:
-        child = os.fork()
-    except OSError:
-        os.close(readable)
-        os.close(writable)
-        yield None
-        return
-    if not child:
-        try:
-            os.close(readable)
-            with open(writable, "wb") as file:
-                half = read_part(path, frames=frames, block_bytes=block_bytes, begin=middle)
-                pickle.dump(half, file, protocol=pickle.HIGHEST_PROTOCOL)
-        finally:  # nothing of what this process is a copy of is to be ended by it, nor said twice
-            os._exit(0)
-    os.close(writable)
-    try:
-        with open(readable, "rb") as file:
-            yield file
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+def _copied_process(
+    path: Path, middle: int, *, frames: bool, block_bytes: int
+) -> AbstractContextManager[BinaryIO | None]:
+    return in_a_copy(partial(read_part, path, frames=frames, block_bytes=block_bytes, begin=middle))
 
 
 @contextmanager

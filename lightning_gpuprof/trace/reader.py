@@ -46,6 +46,7 @@ from lightning_gpuprof.trace.tables import (
     OperatorSpans,
     Rows,
     Spans,
+    distinct,
     joined,
 )
 
@@ -185,7 +186,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def device_rows(self) -> dict[int, Rows]:
         """Rows of :attr:`device_work` of each device, by its number in :attr:`devices`."""
         device = self.device_work.device
-        return {int(number): np.flatnonzero(device == number) for number in np.unique(device)}
+        return {int(number): np.flatnonzero(device == number) for number in distinct(device)}
 
     @cached_property
     def device_busy(self) -> dict[int, Coverage]:

@@ -5,7 +5,7 @@ import numpy as np
 
 from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows, Spans, joined
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows, Spans, distinct, joined
 
 STEP = "ProfilerStep#"
 SAME_EDGE_RATIO = 0.1
@@ -50,7 +50,7 @@ def steps_of(trace: Trace) -> Steps:
     names: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    for number in np.unique(ranges.name):
+    for number in distinct(ranges.name):
         own = ranges.name == number
         for start, end in zip(*union(ranges.start_ns[own], ranges.end_ns[own]), strict=True):
             names.append(trace.names[number])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import Field, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -25,10 +24,10 @@ ABSENT = events.ABSENT
 """Stands in columns of ids, bytes and labels for "the event has none"."""
 
 S = TypeVar("S", bound="Spans")
+A = TypeVar("A", bound=npt.NDArray[Any])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spans:
+class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Events with a start and an end, in no order that means something."""
 
     start_ns: Int64
@@ -54,7 +53,7 @@ class Spans:
 
     def where(self: S, chosen: Mask | Rows) -> S:
         """The rows for which ``chosen`` is true, or that it counts."""
-        return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
+        return type(self)(**{name: getattr(self, name)[chosen] for name in self.__struct_fields__})
 
     def between(self: S, first: int, last: int) -> S:
         """The rows from the first on and before the last.
@@ -66,7 +65,7 @@ class Spans:
         Returns:
             Its columns are views: nothing is copied.
         """
-        return type(self)(**{f.name: getattr(self, f.name)[first:last] for f in fields(self)})
+        return type(self)(**{name: getattr(self, name)[first:last] for name in self.__struct_fields__})
 
     @property
     def spans(self) -> Spans:
@@ -74,8 +73,7 @@ class Spans:
         return Spans(start_ns=self.start_ns, end_ns=self.end_ns, name=self.name, thread=self.thread)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchSpans(Spans):
+class LaunchSpans(Spans, frozen=True, kw_only=True):
     """Calls of the CUDA or HIP runtime and driver."""
 
     correlation: Ids
@@ -83,8 +81,7 @@ class LaunchSpans(Spans):
     external_id: Ids
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceSpans(LaunchSpans):
+class DeviceSpans(LaunchSpans, frozen=True, kw_only=True):
     """Work on a device: kernels, copies, memsets, and what its streams waited for."""
 
     stream: Ids
@@ -97,8 +94,7 @@ class DeviceSpans(LaunchSpans):
     """Index into :attr:`Trace.collectives`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorSpans(Spans):
+class OperatorSpans(Spans, frozen=True, kw_only=True):
     """Operators of torch, and ranges that the user or torch named."""
 
     external_id: Ids
@@ -113,16 +109,14 @@ class OperatorSpans(Spans):
     collective: Int32
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrameSpans(Spans):
+class FrameSpans(Spans, frozen=True, kw_only=True):
     """Calls of Python functions."""
 
     python_id: Ids
     parent_id: Ids
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryEvents(Spans):
+class MemoryEvents(Spans, frozen=True, kw_only=True):
     """Allocations and frees, in the order of the file; each starts and ends at once."""
 
     address: Ids
@@ -134,14 +128,19 @@ class MemoryEvents(Spans):
     """Number of the device; :data:`ABSENT` for the host's memory."""
 
 
-def dtype_of(column: Field[Any]) -> type[np.int32] | type[np.int64]:
+def columns_of(kind: type[Spans]) -> Mapping[str, str]:
+    """Name and annotation of each column of a table, in order."""
+    return {name: text for one in reversed(kind.__mro__) for name, text in vars(one).get("__annotations__", {}).items()}
+
+
+def dtype_of(annotation: str) -> type[np.int32] | type[np.int64]:
     """The type of a column's numbers."""
-    return np.int32 if "Int32" in str(column.type) else np.int64
+    return np.int32 if "Int32" in annotation else np.int64
 
 
-def is_id_column(column: Field[Any]) -> bool:
+def is_id_column(annotation: str) -> bool:
     """Whether a column holds numbers that the file gives."""
-    return "Ids" in str(column.type)
+    return "Ids" in annotation
 
 
 def narrowed(ids: Int64) -> Ids:
@@ -162,14 +161,14 @@ def joined(kind: type[S], parts: Sequence[Spans]) -> S:
         The columns of a single part are shared with it; without parts they are empty.
     """
     columns: dict[str, Any] = {}
-    for field in fields(kind):
-        of_parts = [getattr(part, field.name) for part in parts]
+    for name, annotation in columns_of(kind).items():
+        of_parts = [getattr(part, name) for part in parts]
         if len(of_parts) == 1:
-            columns[field.name] = of_parts[0]
+            columns[name] = of_parts[0]
         elif of_parts:
-            columns[field.name] = np.concatenate(of_parts)
+            columns[name] = np.concatenate(of_parts)
         else:
-            columns[field.name] = np.zeros(0, dtype_of(field))
+            columns[name] = np.zeros(0, dtype_of(annotation))
     return kind(**columns)
 
 
@@ -214,6 +213,38 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     elements_out: int | None = None
     group: str | None = None
     group_size: int | None = None
+
+
+def distinct(values: A) -> A:
+    """Each value once, ascending: ``np.unique``, which first imports ``numpy.ma`` for 12 ms.
+
+    Args:
+        values: Of one dimension.
+
+    Returns:
+        A new array.
+    """
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return cast("A", ordered[first])
+
+
+def is_in(values: Ids, others: Ids) -> Mask:
+    """Whether each value is one of the others: ``np.isin``, which may call ``np.unique``.
+
+    Args:
+        values: Of one dimension.
+        others: Of one dimension, in any order.
+
+    Returns:
+        One for each value.
+    """
+    known = distinct(others)
+    if not len(known):
+        return np.zeros(len(values), np.bool_)
+    found: Mask = known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values
+    return found
 
 
 def summed(label: Rows | Int32 | Int64, values: Int64 | Float64, count: int) -> Int64:

@@ -426,3 +426,30 @@ print(len(made), file=sys.stderr)
     done = run_python("-c", program)
     assert done.stdout
     assert done.stderr.split() == [str(copies)]
+
+
+@pytest.mark.parametrize(
+    ("fails", "torch_is_loaded", "copies"), [(False, False, 1), (True, False, 1), (False, True, 0)]
+)
+def test_analyses_in_a_copied_process_say_the_same_also_where_it_fails(
+    trace: Path, fails: bool, torch_is_loaded: bool, copies: int
+) -> None:
+    expected = run_python("-m", "lightning_gpuprof", "trace", trace, "--analysis").stdout
+    program = f"""
+import os, sys
+from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.trace import analysis
+if {torch_is_loaded}:
+    sys.modules["torch"] = sys
+made, fork, own, computed = [], os.fork, os.getpid(), analysis._computed
+os.fork = lambda: made.append("copy") or fork()
+analysis._TWO_FROM_EVENTS, analysis.usable_cpus = 0, lambda: 2
+def end_of_a_copy(*arguments):
+    return os._exit(1) if {fails} and os.getpid() != own else computed(*arguments)
+analysis._computed = end_of_a_copy
+assert main(["trace", {str(trace)!r}, "--analysis"]) == 0
+print(len(made), file=sys.stderr)
+"""
+    done = run_python("-c", program)
+    assert done.stdout == expected
+    assert done.stderr.split() == [str(copies)]

@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections import defaultdict
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,9 @@ def differing(one: Trace, other: Trace) -> list[str]:
     for name in Trace.__struct_fields__:
         a, b = getattr(one, name), getattr(other, name)
         if isinstance(a, Spans):
-            columns = (field.name for field in fields(a))
-            found += [f"{name}.{of}" for of in columns if not np.array_equal(getattr(a, of), getattr(b, of))]
+            found += [
+                f"{name}.{of}" for of in a.__struct_fields__ if not np.array_equal(getattr(a, of), getattr(b, of))
+            ]
         elif a != b:
             found.append(name)
     return found

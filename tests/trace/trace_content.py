@@ -1,7 +1,5 @@
 """All rows of a trace, in an order that does not depend on how it was read."""
 
-from dataclasses import fields
-
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Spans
 
@@ -10,10 +8,10 @@ def rows(trace: Trace, table: str) -> list[tuple[object, ...]]:
     """A table with its labels spelled out, so that traces with other numbers for them compare equal."""
     spans: Spans = getattr(trace, table)
     columns = []
-    for field in fields(spans):
-        numbers = getattr(spans, field.name).tolist()
-        if field.name in LABELS:
-            texts = getattr(trace, LABELS[field.name])
+    for field in spans.__struct_fields__:
+        numbers = getattr(spans, field).tolist()
+        if field in LABELS:
+            texts = getattr(trace, LABELS[field])
             numbers = [texts[number] if number >= 0 else None for number in numbers]
         columns.append(numbers)
     return sorted(zip(*columns, strict=True), key=repr)

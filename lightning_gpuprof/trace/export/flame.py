@@ -12,7 +12,7 @@ from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.export.derived_tracks import device_name
 from lightning_gpuprof.trace.export.stacks import HostStacks, plain_name
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, distinct
 
 Weight = Literal["host", "device"]
 
@@ -89,7 +89,7 @@ def speedscope(linked: LinkedTrace, *, threads: int = THREADS_MOST) -> dict[str,
     around = [(len(host.names) + number, *paths[stack]) for stack, number in enumerate(root.tolist())]
     around.append((first_leaf - 1,))  # of ABSENT
     places = np.append(places, len(places))
-    for device in np.unique(launched.device).tolist():
+    for device in distinct(launched.device).tolist():
         rows = np.flatnonzero(launched.device == device)
         rows = rows[np.argsort(places[launched.stack[rows]], kind="stable")]
         leaves = zip(launched.stack[rows].tolist(), launched.name[rows].tolist(), strict=True)

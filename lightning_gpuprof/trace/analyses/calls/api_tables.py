@@ -18,7 +18,7 @@ from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of, ro
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import launch_shapes
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import DeviceSpans, Int32, Int64, Rows, extent_ns, joined, ratio, summed
+from lightning_gpuprof.trace.tables import DeviceSpans, Int32, Int64, Rows, distinct, extent_ns, joined, ratio, summed
 
 _NS_PER_S = 1_000_000_000
 
@@ -115,7 +115,7 @@ def _sizes(trace: Trace, memory: DeviceSpans) -> tuple[MemorySizeRow, ...]:
             ratio(total * _NS_PER_S, ns) for total, ns in zip(found.total.tolist(), time_ns.tolist(), strict=True)
         ],
     )
-    without = np.unique(memory.name[~np.isin(memory.name, sized.name)])
+    without = distinct(memory.name[~np.isin(memory.name, sized.name)])
     rest = rows_of(MemorySizeRow, name=_names(trace, without), count=counts[without])
     return tuple(sorted((*known, *rest), key=lambda row: (-(row.total_bytes or -1), row.name)))
 

@@ -9,7 +9,7 @@ from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_depth, queu
 from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Rows, ratio
+from lightning_gpuprof.trace.tables import ABSENT, Rows, distinct, ratio
 
 SERIES_POINTS = 400
 """Most stretches of a series of queue depths."""
@@ -44,7 +44,7 @@ class _Device:
         self.linked, self.busy = linked, parts.busy
         self.kernels = parts.kernels
         stream = linked.work.stream[rows]
-        self.streams = {int(number): rows[stream == number] for number in np.unique(stream)}
+        self.streams = {int(number): rows[stream == number] for number in distinct(stream)}
         self.covers = {number: linked.covered(own) for number, own in self.streams.items()}
         self.alone, self.concurrency = _side_by_side(list(self.covers.values()))
         """When just one stream worked, and how many did at a time."""

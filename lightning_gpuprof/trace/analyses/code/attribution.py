@@ -17,7 +17,7 @@ from lightning_gpuprof.trace.analyses.code.waits import launches_into_full_queue
 from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces, call_places
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import exclusive_ns, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, ratio, summed
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, is_in, ratio, summed
 
 
 def attribution(linked: LinkedTrace) -> Attribution:
@@ -34,7 +34,7 @@ def attribution(linked: LinkedTrace) -> Attribution:
     time = _DeviceTime(linked, places)
     blocked = waits_of(linked).calls
     queued = launches_into_full_queue(linked)
-    queued = queued[~np.isin(queued, blocked)]
+    queued = queued[~is_in(queued, blocked)]
     duration_ns = linked.trace.runtime.duration_ns
     full_queue_ns = int(duration_ns[queued].sum())
     return Attribution(

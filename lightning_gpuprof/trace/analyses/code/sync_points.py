@@ -13,7 +13,7 @@ from lightning_gpuprof.trace.host_phases import LIGHTNING
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting, take_or_absent
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, ratio
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, distinct, ratio
 
 _CONVOLUTION = re.compile(r"^aten::_?(cudnn_|miopen_)?conv(olution|_transpose|[123]d|_)")
 _WAITS_FOR_EVENT = re.compile(r"^(cuda|hip)EventSynchronize")
@@ -132,7 +132,7 @@ def _caused(after_ns: Int64, blocked_ns: Int64, step: Rows) -> Int64:
     blocked(j)). Waits outside of steps stand alone.
     """
     caused_ns = np.minimum(after_ns, blocked_ns)
-    for number in np.unique(step[step > ABSENT]).tolist():
+    for number in distinct(step[step > ABSENT]).tolist():
         rows = np.flatnonzero(step == number)
         idle_ns, lead_ns = np.cumsum(after_ns[rows]), np.cumsum(blocked_ns[rows])
         taken_ns = idle_ns + np.minimum(np.minimum.accumulate(lead_ns - idle_ns), 0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, distinct
 
 _FULL_QUEUE = 1000
 """Launches that are waiting on the device. CUDA takes 1,024 and then holds the host in its next launch until one has
@@ -120,7 +120,7 @@ def launches_into_full_queue(linked: LinkedTrace) -> Rows:
     waiting = np.searchsorted(np.sort(launched_ns), start_ns) - np.searchsorted(np.sort(begun_ns), start_ns, "right")
     duration = end_ns - start_ns
     slow = (waiting >= _FULL_QUEUE) & (duration > _SLOW_LAUNCH * float(np.median(duration)))
-    rows = np.unique(linked.launch[known][slow])
+    rows = distinct(linked.launch[known][slow])
     return rows[linked.named(linked.trace.runtime.where(rows), lambda name: name.startswith("cu"))]
 
 

@@ -12,7 +12,19 @@ from lightning_gpuprof.trace.analyses.health.health_words import Windows, notes_
 from lightning_gpuprof.trace.analyses.health.signals import signals_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP, Steps
-from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Ids, Int64, LaunchSpans, Mask, Rows, Spans, extent_ns
+from lightning_gpuprof.trace.tables import (
+    ABSENT,
+    DeviceSpans,
+    Ids,
+    Int64,
+    LaunchSpans,
+    Mask,
+    Rows,
+    Spans,
+    distinct,
+    extent_ns,
+    is_in,
+)
 
 _STARTS_WORK = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
 _NO_START = re.compile(r"launchhostfunc|launchcallback|attribute|getlaunch|configurecall|memcpynode|memsetnode", re.I)
@@ -24,7 +36,7 @@ _ENDS_CAPTURE = re.compile(r"StreamEndCapture")
 def health_of(linked: LinkedTrace) -> Health:
     """What a trace holds, what is missing in it and what does not fit."""
     trace, work = linked.trace, linked.work
-    has_work = np.isin(trace.runtime.correlation, work.correlation[work.correlation > ABSENT])
+    has_work = is_in(trace.runtime.correlation, work.correlation[work.correlation > ABSENT])
     starts_work = linked.named(trace.runtime, can_start_work)
     launches = starts_work & linked.named(trace.runtime, lambda name: bool(_LAUNCHES_KERNELS.search(name)))
     launches &= ~_captured(linked)
@@ -88,7 +100,7 @@ def _captured(linked: LinkedTrace) -> Mask:
     begins = linked.named(runtime, lambda name: bool(_BEGINS_CAPTURE.search(name)))
     ends = linked.named(runtime, lambda name: bool(_ENDS_CAPTURE.search(name)))
     captured = np.zeros(len(runtime), np.bool_)
-    for thread in np.unique(runtime.thread[begins]).tolist():
+    for thread in distinct(runtime.thread[begins]).tolist():
         own = runtime.thread == thread
         begun = np.searchsorted(np.sort(runtime.end_ns[own & begins]), runtime.start_ns, "right")
         ended = np.searchsorted(np.sort(runtime.end_ns[own & ends]), runtime.start_ns, "right")

@@ -13,7 +13,7 @@ from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, OperatorSpans, Spans, joined, summed
+from lightning_gpuprof.trace.tables import ABSENT, OperatorSpans, Spans, distinct, joined, summed
 
 _BLOCK_BYTES = 1 << 20
 _STEP = STEP.removesuffix("#")
@@ -124,7 +124,7 @@ def _device(linked: LinkedTrace, device: int, parts: DeviceParts) -> DeviceFacts
     overlap_ns = parts.communication.common_ns(parts.computation)
     return DeviceFacts(
         n=len(work),
-        streams=len(np.unique(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
+        streams=len(distinct(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
         window_us=busy.length_ns / 1000,
         busy_us=busy.total_ns / 1000,
         idle_us=idle_ns / 1000,
@@ -144,7 +144,7 @@ def _copies(linked: LinkedTrace) -> dict[str, tuple[int, int, float]]:
     copies = linked.trace.memcpy
     bytes_ = np.maximum(copies.size_bytes, 0)
     found = {}
-    for number in np.unique(copies.name):
+    for number in distinct(copies.name):
         own = copies.name == number
         total = int(copies.duration_ns[own].sum())
         found[linked.trace.names[number]] = (int(own.sum()), int(bytes_[own].sum()), total / 1000)
@@ -161,7 +161,7 @@ def _steps(linked: LinkedTrace, ranges: Sequence[OperatorSpans]) -> list[tuple[s
 def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
     found: dict[str, tuple[int, int]] = {}
     work = linked.work
-    for number in np.unique(work.collective[work.collective > ABSENT]):
+    for number in distinct(work.collective[work.collective > ABSENT]):
         own = work.collective == number
         name = linked.trace.collectives[number].name
         count, total = found.get(name, (0, 0))

@@ -18,7 +18,7 @@ from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_longest import longest_gaps
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import IdlePieces, idle_pieces
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ratio
+from lightning_gpuprof.trace.tables import distinct, ratio
 
 LONGEST_GAPS = 20
 
@@ -75,7 +75,7 @@ def _chunks(gaps: Gaps) -> tuple[float, ...]:
 def _shares(pieces: IdlePieces, count: int, idle_ns: int, window_ns: int) -> tuple[IdleShare, ...]:
     total_ns = dict(zip(IDLE_CAUSES, pieces.by_cause(np.zeros_like(pieces.gap), 1)[:, 0].tolist(), strict=True))
     # a gap that lies in two steps can have two parts of a cause
-    pairs = np.unique(pieces.cause.astype(np.int64) * count + pieces.gap)
+    pairs = distinct(pieces.cause.astype(np.int64) * count + pieces.gap)
     gaps = dict(zip(IDLE_CAUSES, np.bincount(pairs // max(count, 1), minlength=len(IDLE_CAUSES)).tolist(), strict=True))
     present = sorted((cause for cause in IDLE_CAUSES if total_ns[cause]), key=lambda cause: -total_ns[cause])
     return tuple(

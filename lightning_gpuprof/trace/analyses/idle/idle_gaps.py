@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows, distinct
 
 HELD_FROM_NS = int(HOST_WORK_FROM_US * 1000)
 """A launch call that is longer holds the host: the first launch of a kernel loads it. A usual one takes some µs."""
@@ -95,7 +95,7 @@ def _launched_by_ns(linked: LinkedTrace, rows: Rows) -> Int64:
     known = linked.launched[rows]
     launch_ns = np.where(known, linked.launch_start_ns[rows], _NEVER)
     stream = linked.work.stream[rows]
-    for number in np.unique(stream[~known & (stream > ABSENT)]):
+    for number in distinct(stream[~known & (stream > ABSENT)]):
         own = np.flatnonzero(stream == number)
         own = own[np.argsort(linked.work.start_ns[rows[own]], kind="stable")]
         latest = np.minimum.accumulate(launch_ns[own][::-1])[::-1]

@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity, ho
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Ids, Int32, Int64, Rows, summed
+from lightning_gpuprof.trace.tables import ABSENT, Ids, Int32, Int64, Rows, distinct, summed
 
 Int8 = npt.NDArray[np.int8]
 
@@ -78,10 +78,10 @@ def idle_pieces(linked: LinkedTrace, gaps: Gaps) -> IdlePieces:
         In the order of the gaps, then of time; the pieces of a gap are together as long as it.
     """
     activity, steps = host_activity(linked), linked.steps
-    bounds = np.unique(np.concatenate((steps.start_ns, steps.end_ns)))
+    bounds = distinct(np.concatenate((steps.start_ns, steps.end_ns)))
     late = np.flatnonzero(gaps.host_ns > 0)
     parts = []
-    for thread in np.unique(gaps.thread[late]).tolist():
+    for thread in distinct(gaps.thread[late]).tolist():
         parts.append(_host_pieces(linked, gaps, activity, thread, late[gaps.thread[late] == thread], bounds))
     gap, starts, ends = _cut(gaps.host_end_ns, gaps.end_ns, bounds)
     parts.append((gap.astype(np.int32), starts, ends, _device_side(gaps)[gap]))
@@ -110,7 +110,7 @@ def _host_pieces(
     claims = {cause: activity.of(cause, threads) for cause in _CLAIMS}
     claims["host_sync"] = _with_lost_lead(claims["host_sync"], linked, gaps, thread, threads)
     edges = [bounds, *(edge for claim in claims.values() for edge in (claim.start_ns, claim.end_ns))]
-    row, starts, ends = _cut(gaps.start_ns[late], gaps.host_end_ns[late], np.unique(np.concatenate(edges)))
+    row, starts, ends = _cut(gaps.start_ns[late], gaps.host_end_ns[late], distinct(np.concatenate(edges)))
     outside = (steps.at(starts) == ABSENT) & bool(len(steps))
     number = np.where(outside, _NUMBER["between_steps"], _NUMBER["launch"]).astype(np.int8)
     for cause, claim in reversed(claims.items()):  # the first of the list has the last word
@@ -123,7 +123,7 @@ def _host_ns(gaps: Gaps, activity: HostActivity, gap: Ids, starts: Int64, ends: 
     """Time in calls, in operators outside of calls, and in neither, while the host launched too late."""
     calls_ns = either_ns = 0
     thread = gaps.thread[gap]
-    for number in np.unique(thread).tolist():
+    for number in distinct(thread).tolist():
         own, threads = thread == number, activity.relevant_threads(number)
         calls = activity.in_calls(threads)
         either = Coverage.union_of(calls, activity.in_operators(threads))

@@ -6,7 +6,7 @@ import numpy as np
 
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows, distinct, is_in
 
 _MAX_KEY = 1 << 62
 
@@ -63,7 +63,7 @@ class Backward:
         forward: Rows = np.full(len(self._ops), ABSENT, np.intp)
         nodes = np.flatnonzero(self.node_of_operator == np.arange(len(self._ops)))
         is_forward = (self._ops.sequence > ABSENT) & (self._ops.forward_thread <= 0)
-        for number in np.unique(self._ops.forward_thread[nodes]).tolist():
+        for number in distinct(self._ops.forward_thread[nodes]).tolist():
             of_number = nodes[self._ops.forward_thread[nodes] == number]
             thread = self._thread_of_forward(of_number, is_forward)
             if thread is not None:
@@ -73,11 +73,11 @@ class Backward:
 
     def _thread_of_forward(self, nodes: Rows, is_forward: Mask) -> int | None:
         """The thread whose operators have most of the numbers of these nodes."""
-        wanted = np.unique(self._ops.sequence[nodes])
+        wanted = distinct(self._ops.sequence[nodes])
         best: tuple[int, bool, int] | None = None
         for thread in np.flatnonzero(np.bincount(self._ops.thread[is_forward])).tolist():
             of_thread = self._ops.sequence[is_forward & (self._ops.thread == thread)]
-            score = int(np.isin(wanted, of_thread).sum()), thread == self._linked.main_thread, thread
+            score = int(is_in(wanted, of_thread).sum()), thread == self._linked.main_thread, thread
             if score[0] and (best is None or score > best):
                 best = score
         return best[2] if best else None
@@ -90,7 +90,7 @@ class Backward:
         number, wanted = self._ops.sequence[candidates], self._ops.sequence[nodes]
         count = len(candidates) + 1
         if int(number.max()) > _MAX_KEY // count:
-            numbers = np.unique(number)
+            numbers = distinct(number)
             number, wanted = np.searchsorted(numbers, number), np.searchsorted(numbers, wanted)
         # (number, place in time) as one sorted number
         number, wanted = number.astype(np.int64), wanted.astype(np.int64)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import Inputs, Int64, Rows
+from lightning_gpuprof.trace.tables import Inputs, Int64, Rows, distinct
 
 _TORCH_NAMES = {
     "double": "float64",
@@ -38,7 +38,7 @@ def shape_labels(trace: Trace, rows: Rows) -> tuple[Int64, list[tuple[str, str]]
     inputs = trace.cpu_op.inputs[rows]
     texts: dict[tuple[str, str], int] = {}
     of_inputs = np.zeros(len(trace.input_texts), np.int64)
-    for number in np.unique(inputs).tolist():
+    for number in distinct(inputs).tolist():
         of_inputs[number] = texts.setdefault(shapes_and_types(trace.inputs[number]), len(texts))
     return of_inputs[inputs], list(texts)
 

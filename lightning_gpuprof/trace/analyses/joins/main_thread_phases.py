@@ -10,7 +10,7 @@ from lightning_gpuprof.trace.analyses.joins.operator_phases import BACKWARD, FOR
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.steps import Steps
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows, Spans, extent_ns, summed
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows, Spans, distinct, extent_ns, summed
 
 _MAY_HOLD_BACKWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
 """Ranges in which the main thread may wait for autograd; the optimizer's holds the closure with it."""
@@ -71,7 +71,7 @@ def _pieces(linked: LinkedTrace) -> PhasePieces:
     edges = [ranges.start_ns, ranges.end_ns, steps.start_ns, steps.end_ns]
     for cover in (backward, uploads, forward):
         edges += [cover.start_ns, cover.end_ns]
-    moments = np.unique(np.concatenate(edges))
+    moments = distinct(np.concatenate(edges))
     starts = moments[:-1]
     found = linked.phases.at(starts, np.full(len(starts), linked.main_thread, np.int32))
     found[forward.contains(starts)] = PHASES.index("forward")
@@ -110,7 +110,7 @@ def _forward(linked: LinkedTrace, named: Coverage, steps: Steps, bounds: tuple[i
     ops, calls = linked.trace.cpu_op, operator_calls(linked)
     chosen = (calls.phase == FORWARD) & (ops.thread == linked.main_thread) & calls.is_operator
     starts, ends = named.gaps(*bounds)
-    cuts = np.unique(np.concatenate((starts, ends, steps.start_ns, steps.end_ns)))
+    cuts = distinct(np.concatenate((starts, ends, steps.start_ns, steps.end_ns)))
     starts, ends = cuts[:-1], cuts[1:]
     unnamed = ~named.contains(starts)
     return _first_to_last(starts[unnamed], ends[unnamed], ops.start_ns[chosen], ops.end_ns[chosen])

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES, OperatorPhase
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, distinct, is_in
 
 Codes = npt.NDArray[np.int8]
 """Index into :data:`OPERATOR_PHASES` of each operator."""
@@ -67,7 +67,7 @@ def operator_phases(linked: LinkedTrace, uploads: Mask) -> Codes:
 def _is_backward(linked: LinkedTrace) -> Mask:
     ops = linked.trace.cpu_op
     own = linked.named(ops, lambda name: _OF_AUTOGRAD.search(name) is not None) | (ops.forward_thread > 0)
-    threads = np.unique(ops.thread[own])
+    threads = distinct(ops.thread[own])
     backward: Mask = np.isin(ops.thread, threads[threads != linked.main_thread])
     if linked.main_thread in threads:  # without a GPU autograd runs in the thread that called it
         backward |= nearest(linked.operators.parent, own) > ABSENT
@@ -77,11 +77,11 @@ def _is_backward(linked: LinkedTrace) -> Mask:
 def _has_gradient(linked: LinkedTrace) -> Mask:
     """Whether a backward operator belongs to each operator, or to one around it."""
     ops = linked.trace.cpu_op
-    of_backward = np.unique(ops.sequence[(ops.forward_thread > 0) & (ops.sequence >= 0)])
+    of_backward = distinct(ops.sequence[(ops.forward_thread > 0) & (ops.sequence >= 0)])
     if not len(of_backward):
         return np.zeros(len(ops), np.bool_)
     numbered = nearest(linked.operators.parent, ops.sequence > ABSENT)
-    found: Mask = (numbered > ABSENT) & np.isin(ops.sequence[numbered], of_backward)
+    found: Mask = (numbered > ABSENT) & is_in(ops.sequence[numbered], of_backward)
     return found
 
 

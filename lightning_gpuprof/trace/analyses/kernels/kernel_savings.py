@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits,
 from lightning_gpuprof.trace.analyses.kernels.small_kernels import SMALL_NS
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import Int64, ratio
+from lightning_gpuprof.trace.tables import Int64, distinct, ratio
 
 
 class _KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ def _estimate(alike: _KernelGroup, off_tensor_cores: bool, faster: _FasterKernel
 
 def _faster_than_fp32(trace: Trace) -> _FasterKernel | None:
     """Of the devices that ran kernels, if they are of one product."""
-    names = {trace.product_of(device) for device in np.unique(trace.kernel.device).tolist()}
+    names = {trace.product_of(device) for device in distinct(trace.kernel.device).tolist()}
     name = names.pop() if len(names) == 1 else None
     peaks = None if name is None else peaks_of(name)
     if peaks is None or (fp32 := peaks.flops_per_s.get("fp32")) is None:

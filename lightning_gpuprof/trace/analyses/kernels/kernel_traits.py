@@ -18,7 +18,7 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import take_or_absent
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, distinct
 
 _OPTIMIZER_STEP = "Optimizer.step#"
 _UNSUITED = re.compile(r"gemv|gemmk1|dot_kernel|depthwise|_dw_", re.IGNORECASE)
@@ -109,7 +109,7 @@ def _trait(name: str, by: str | None, available: bool | None) -> Trait:
 
 def tensor_cores_available(trace: Trace) -> bool | None:
     """Whether the devices that ran kernels have tensor cores (AMD: matrix cores); None if that is not known."""
-    devices = np.unique(trace.kernel.device).tolist()
+    devices = distinct(trace.kernel.device).tolist()
     found = {_has_tensor_cores(trace.properties_of(device)) for device in devices}
     return found.pop() if len(found) == 1 else None
 

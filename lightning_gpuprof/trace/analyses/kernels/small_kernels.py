@@ -4,7 +4,7 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import DurationBucket, SmallKernels
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Mask, ratio, summed
+from lightning_gpuprof.trace.tables import Int64, Mask, distinct, ratio, summed
 
 SMALL_NS = 10_000
 """Kernels shorter than this are small: a launch costs the host 5 to 10 µs."""
@@ -53,7 +53,7 @@ def small_kernels(linked: LinkedTrace, gap_ns: Int64) -> SmallKernels:
     call = linked.launch[: len(kernel)][launched]
     call_ns = runtime.duration_ns[call]
     all_of_call = np.bincount(linked.launch[linked.launched], minlength=len(runtime))
-    calls_ns = int(runtime.duration_ns[np.unique(call)].sum())
+    calls_ns = int(runtime.duration_ns[distinct(call)].sum())
     count, launched_count = int(small.sum()), int(launched.sum())
     small_ns, all_ns = int(duration_ns[small].sum()), int(duration_ns.sum())
     return SmallKernels(

@@ -5,7 +5,7 @@ import numpy as np
 from lightning_gpuprof.model.trace.by_step import ByStep, StepTimes
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, summed
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, distinct, summed
 
 MAX_ROWS = 50
 
@@ -25,9 +25,9 @@ def by_step(linked: LinkedTrace) -> ByStep:
     return ByStep(
         steps=steps.names,
         operators=_times(linked, ops.name, of_op, calls.host_self_ns),
-        operators_count=len(np.unique(ops.name[of_op > ABSENT])),
+        operators_count=len(distinct(ops.name[of_op > ABSENT])),
         kernels=_times(linked, work.name, of_work, work.duration_ns),
-        kernels_count=len(np.unique(work.name[of_work > ABSENT])),
+        kernels_count=len(distinct(work.name[of_work > ABSENT])),
     )
 
 

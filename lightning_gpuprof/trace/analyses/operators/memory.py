@@ -17,7 +17,7 @@ from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.analyses.joins.operator_calls import OperatorCalls, operator_calls, with_children
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, MemoryEvents, Rows, summed
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, MemoryEvents, Rows, distinct, summed
 
 CURVE_POINTS = 200
 PIECES = 100
@@ -39,7 +39,7 @@ def memory(linked: LinkedTrace) -> WindowMemory:
     calls, places = operator_calls(linked), call_places(linked)
     operator_at = nearest(linked.operators.parent, calls.is_operator)
     found = []
-    for place in np.unique(events.place).tolist()[:MAX_PLACES]:
+    for place in distinct(events.place).tolist()[:MAX_PLACES]:
         chosen = events.where(np.flatnonzero(events.place == place))
         chosen = chosen.where(np.argsort(chosen.start_ns, kind="stable"))
         operator = take_or_absent(operator_at, linked.operators.innermost(chosen.start_ns, chosen.thread))
@@ -136,7 +136,7 @@ def _curve(time_ns: Int64, held: Int64) -> tuple[tuple[float, ...], tuple[int, .
     if len(held) <= CURVE_POINTS:
         return tuple((time_ns / 1000).tolist()), tuple(held.tolist())
     edges = np.linspace(0, int(time_ns[-1]), CURVE_POINTS, endpoint=False)
-    first = np.unique(np.searchsorted(time_ns, edges))
+    first = distinct(np.searchsorted(time_ns, edges))
     return tuple((time_ns[first] / 1000).tolist()), tuple(np.maximum.reduceat(held, first).tolist())
 
 

@@ -15,7 +15,7 @@ from lightning_gpuprof.trace.analyses.operators.operator_groups import CallGroup
 from lightning_gpuprof.trace.analyses.operators.operators import type_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import Rows
+from lightning_gpuprof.trace.tables import Rows, distinct
 
 _NEAREST = 5
 
@@ -41,7 +41,7 @@ def op_analyse(linked: LinkedTrace, names: str | Sequence[str]) -> list[Operator
         raise ArgumentError("names", names, "name at least one operator")
     ops = linked.trace.cpu_op
     is_operator = operator_calls(linked).is_operator
-    present = {linked.trace.names[number]: number for number in np.unique(ops.name[is_operator]).tolist()}
+    present = {linked.trace.names[number]: number for number in distinct(ops.name[is_operator]).tolist()}
     of_type: dict[str, list[int]] = {}
     for name, number in present.items():
         of_type.setdefault(type_of(name), []).append(number)

@@ -19,7 +19,7 @@ from lightning_gpuprof.trace.analyses.joins.grouped import groups_of, rows_of
 from lightning_gpuprof.trace.analyses.joins.operator_calls import OperatorCalls, operator_calls
 from lightning_gpuprof.trace.analyses.operators.operator_groups import CallGroups, grouped, shape_groups
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Rows, ratio, summed
+from lightning_gpuprof.trace.tables import ABSENT, Rows, distinct, ratio, summed
 
 SHAPE_ROWS = 1000
 """Rows of the table by input shape, unless more are asked for: inputs of many lengths make tens of thousands."""
@@ -91,7 +91,7 @@ def _types(
     columns = np.ones(len(rows), np.int64), calls.host_self_ns[rows], calls.device_self_ns[rows]
     count, host_ns, device_ns = (summed(name, column, len(names)).tolist() for column in columns)
     sums: dict[str, tuple[int, int, int]] = {}
-    for number in np.unique(name).tolist():
+    for number in distinct(name).tolist():
         kind = type_of(names[number])
         before = sums.get(kind, (0, 0, 0))
         sums[kind] = before[0] + count[number], before[1] + host_ns[number], before[2] + device_ns[number]

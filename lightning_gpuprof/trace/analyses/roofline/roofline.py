@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.analyses.devices.device_peaks import Ceilings, ceil
 from lightning_gpuprof.trace.analyses.roofline.work_groups import WorkGroups, work_groups
 from lightning_gpuprof.trace.intervals import covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Mask
+from lightning_gpuprof.trace.tables import Mask, distinct
 
 MARGIN = 1.05
 """A rate may be so much above its peak before the work is called wrong: times have a resolution, and clocks boost."""
@@ -47,7 +47,7 @@ def roofline(
     total = sum(window_flops.values())
     too_fast = np.array([row.faster_than == "compute" for row in rows], np.bool_)[groups.call_group]
     reduced = np.array([row.algorithm is not None for row in rows], np.bool_)[groups.call_group]
-    devices = np.unique(linked.work.device[groups.work_group >= 0]).tolist()
+    devices = distinct(linked.work.device[groups.work_group >= 0]).tolist()
     busy_ns = sum(
         covered_ns(linked.work.start_ns[own], linked.work.end_ns[own])
         for own in (linked.launched & (linked.work.device == number) for number in devices)

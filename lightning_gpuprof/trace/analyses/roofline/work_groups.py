@@ -17,7 +17,7 @@ from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Float64, Int64, Mask, Rows, summed
+from lightning_gpuprof.trace.tables import ABSENT, Float64, Int64, Mask, Rows, distinct, summed
 
 _TRANSFER = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
 """Copies that go over the bus, which no ceiling of the device limits."""
@@ -140,7 +140,7 @@ def _algorithms(linked: LinkedTrace, work_group: Rows, count: int) -> list[str |
     kernel_group = work_group[: len(linked.trace.kernel)]
     for algorithm, pattern in _ALGORITHMS:
         says = linked.named(linked.trace.kernel, partial(_has, pattern))
-        for number in np.unique(kernel_group[says & (kernel_group >= 0)]).tolist():
+        for number in distinct(kernel_group[says & (kernel_group >= 0)]).tolist():
             found[number] = algorithm
     return found
 
