@@ -372,25 +372,27 @@ def _sums_to_duration(segment: Segment) -> bool:
 
 
 def _add_sites(journal: Journal, record: CallSites) -> None:
+    weight = max(1, record.weight)
     for slot, counts in record.counts.items():
         stacks, sites = journal.stacks.setdefault(slot, {}), journal.sites.setdefault(slot, {})
         for stack, looks in counts.items():
             site = stack.rpartition(CALLS)[2]
-            stacks[stack] = stacks.get(stack, 0) + looks
-            sites[site] = sites.get(site, 0) + looks
+            stacks[stack] = stacks.get(stack, 0) + looks * weight
+            sites[site] = sites.get(site, 0) + looks * weight
     for slot, rows in record.states.items():
         states = journal.states.setdefault(slot, {})
-        for site, (python, native, off) in rows.items():
+        for site, seen in rows.items():
+            python, native, off = (looks * weight for looks in seen)
             seen_before = states.get(site, (0, 0, 0))
             states[site] = seen_before[0] + python, seen_before[1] + native, seen_before[2] + off
     for all_looks, counted in ((journal.looks, record.looks), (journal.in_collectives, record.in_collectives)):
         for slot, looks in counted.items():
-            all_looks[slot] = all_looks.get(slot, 0) + looks
-    for name, seen in record.threads.items():
+            all_looks[slot] = all_looks.get(slot, 0) + looks * weight
+    for name, other in record.threads.items():
         thread = journal.threads.setdefault(name, ThreadLooks())
-        thread.cpu_ns += seen.cpu_ns
-        for site, looks in seen.sites.items():
-            thread.sites[site] = thread.sites.get(site, 0) + looks
+        thread.cpu_ns += other.cpu_ns
+        for site, looks in other.sites.items():
+            thread.sites[site] = thread.sites.get(site, 0) + looks * weight
     journal.threads_ns += record.threads_ns
     journal.code.update(record.code)
     journal.sources.update(record.sources)

@@ -41,6 +41,9 @@ _LOOKS_EVERY_EARLY = 2
 _ALWAYS_ASKS_NS, _ASKS_EVERY = 10_000_000_000, 3
 """After ten seconds, when a hundred answers are known, every third time: for each, as for each look, the main thread
 has to wait for the interpreter once more."""
+_RARER_FROM_NS = (20_000_000_000, 120_000_000_000)
+"""From each of these on, intervals between looks are twice as long and each look stands for twice the time: a run of a
+minute has 400 looks, one of an hour 9,000."""
 MAX_DEPTH = 12
 """Frames of a stack that are kept, the innermost: recursion has no end."""
 _SHORT_S = 2.0
@@ -271,8 +274,8 @@ class CallSiteSampler:
     current_slot: Callable[[], int]
     """Id of the slot that time is charged to at this moment; negative if there is none, and then nothing is counted."""
     interval_s: float = 0.1
-    """Mean seconds between two looks, after the first second. Each interval is drawn from half to one and a half of it,
-    so that looks do not keep step with the training steps."""
+    """Mean seconds between two looks, from the second second to the twentieth. Each interval is drawn from half to one
+    and a half of it, so that looks do not keep step with the training steps."""
     _: KW_ONLY
     charged_since_ns: Callable[[], int] = lambda: 0
     """When time began to be charged to that slot, ``time.perf_counter_ns()``."""
@@ -320,7 +323,8 @@ class CallSiteSampler:
         if self._first_ns is None:
             self._first_ns = self._handed_over_ns = t_ns
         early = t_ns - self._first_ns < _EARLY_NS
-        self.interval_s = self._mean_interval_s * (0.5 if early else 1.0) * self._random.uniform(0.5, 1.5)
+        mean_s = self._mean_interval_s * (0.5 if early else self._seen.weight)
+        self.interval_s = mean_s * self._random.uniform(0.5, 1.5)
         self._calls += 1
         asks = t_ns - self._first_ns < _ALWAYS_ASKS_NS or self._calls % _ASKS_EVERY == 0
         looks = not early or self._calls % _LOOKS_EVERY_EARLY == 0
@@ -328,7 +332,9 @@ class CallSiteSampler:
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
             return ()
         self._handed_over_ns = t_ns
-        return self._take()
+        taken = self._take()
+        self._seen.weight = 2 ** sum(t_ns - self._first_ns >= rarer_ns for rarer_ns in _RARER_FROM_NS)
+        return taken
 
     def close(self) -> Sequence[CallSites]:
         """Hand over the rest."""

@@ -235,6 +235,8 @@ class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_d
     looks; none in collectives."""
     looks: dict[int, int] = {}
     """slot id -> all looks."""
+    weight: int = 1
+    """How many looks each of these counts as, here and in threads: later ones are rarer and stand for more time."""
     in_collectives: dict[int, int] = {}
     """slot id -> looks in which it was in ``torch.distributed``: it waits for other ranks there."""
     threads: dict[str, ThreadLooks] = {}

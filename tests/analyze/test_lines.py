@@ -24,6 +24,19 @@ def test_a_line_has_its_share_of_the_phase_in_which_it_was_seen() -> None:
     assert all(row.share == pytest.approx(row.total_s / sum(total_s.values())) for row in metrics.lines)
 
 
+def test_rarer_looks_count_for_as_much_time_as_they_stand_for() -> None:
+    of = journal(100)
+    forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")
+    early, late, state = "net.py:21 forward", "net.py:22 forward", {"net.py:22 forward": (3, 2, 0)}
+    _add_sites(of, CallSites(counts={forward: {early: 20}}, looks={forward: 20}))
+    _add_sites(of, CallSites(weight=4, counts={forward: {late: 5}}, looks={forward: 5}, states={forward: state}))
+    metrics = build(of)
+    total_s = next(row.total_s for row in metrics.phases if row.phase == "forward")
+    assert [(row.total_s, row.looks) for row in metrics.lines] == [(pytest.approx(total_s / 2), 20)] * 2
+    (row,) = (row for row in metrics.lines if row.place == late)
+    assert (row.python_ratio, row.native_ratio, row.off_cpu_ratio) == (0.6, 0.4, 0.0)
+
+
 def test_a_line_that_was_seen_seldom_has_no_row() -> None:
     of = journal(100)
     forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")

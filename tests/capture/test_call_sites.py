@@ -272,6 +272,21 @@ def test_records_hold_the_looks_since_the_one_before_and_sum_to_all(blocked: Sta
     )  # CPU time of the test's own thread may be
 
 
+def test_later_looks_are_rarer_and_say_for_how_many_they_stand(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    sampler = CallSiteSampler(thread, lambda: 1, 0.1, user_code=user_code(tmp_path))
+    sampler.open()
+    weights, intervals = [], []
+    for second in (0, 10, 20, 30, 119, 130, 140, 150):
+        weights += [record.weight for record in sampler.sample(second * SECOND)]
+        intervals.append(sampler.interval_s)
+    weights += [record.weight for record in sampler.close()]
+    assert weights == [1, 1, 2, 2, 2, 4, 4]
+    # of 0.05 s in the first second, then 0.1; the interval of a call was drawn before its record was handed over
+    of_weights = [interval / (0.1 * weight) for interval, weight in zip(intervals[1:], [*weights, 4], strict=False)]
+    assert all(0.5 <= ratio <= 1.5 for ratio in of_weights)
+
+
 @pytest.mark.parametrize(("begin_ns", "mean_s"), [(0, 0.05), (SECOND, 0.1)])
 def test_intervals_vary_around_the_mean_and_leave_the_user_s_generator_alone(
     blocked: Start, tmp_path: Path, begin_ns: int, mean_s: float
