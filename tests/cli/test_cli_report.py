@@ -37,6 +37,12 @@ def test_json_is_the_report_and_leaves_the_folder_alone(tmp_path: Path, printed:
     assert sorted(path.name for path in folder.iterdir()) == ["report.json"]
 
 
+def test_a_file_of_a_run_names_the_run(tmp_path: Path, printed: Callable[..., str]) -> None:
+    folder = save_run(tmp_path / "run")
+    assert printed("report", folder / "report.json", "--json") == printed("report", folder, "--json")
+    assert "Steps could be up to" in printed("report", folder / "report.json")
+
+
 def test_the_page_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, page = save_run(tmp_path / "run"), tmp_path / "elsewhere.html"
     assert main(["report", str(folder), "--html", str(page)]) == 0
