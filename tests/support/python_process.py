@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def run_python(
-    *arguments: str | Path, code: int | None = 0, cwd: Path | None = None, timeout_s: float = 300, **environment: str
+    *arguments: str | Path, code: int | None = 0, cwd: Path | None = None, timeout_s: float = 900, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """What Python with these arguments says, with more in its environment; None is any exit code."""
     command, env = [sys.executable, *arguments], {**os.environ, **environment}
