@@ -1,7 +1,7 @@
 """What each variant of the overhead benchmark hands to the Trainer, and what it is held against."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,8 @@ class Instruments:
     profiler: Profiler | None = None
     logger: Logger | None = None
     log_every_n_steps: int | None = None
+    own_callbacks: bool = False
+    """Whether the Trainer adds its own: progress bar, summary of the model, checkpoints."""
 
 
 def _nothing_to_check(folder: Path) -> None:
@@ -66,6 +68,18 @@ def gpuprof_default(folder: Path) -> Instruments:
     from lightning_gpuprof import GpuProfiler
 
     return Instruments(callbacks=(GpuProfiler(dirpath=str(folder), reports=["json"]),))
+
+
+def own_callbacks(folder: Path) -> Instruments:
+    return replace(csv_logger(folder), own_callbacks=True)
+
+
+def own_and_empty(folder: Path) -> Instruments:
+    return replace(own_callbacks(folder), callbacks=(EmptyCallback(),))
+
+
+def own_and_gpuprof(folder: Path) -> Instruments:
+    return replace(own_callbacks(folder), callbacks=gpuprof_default(folder).callbacks)
 
 
 def gpuprof_phases_only(folder: Path) -> Instruments:
@@ -135,6 +149,9 @@ VARIANTS: Mapping[str, Variant] = {
     BASELINE: Variant(label="no callback", make=no_instrument),
     "empty": Variant(label="an empty callback", make=empty_callback),
     OURS: Variant(label="GpuProfiler()", make=gpuprof_default),
+    "own": Variant(label="a Trainer's own callbacks", make=own_callbacks),
+    "own-empty": Variant(label="the same, and an empty one", make=own_and_empty, baseline="own"),
+    "own-gpuprof": Variant(label="the same, and GpuProfiler()", make=own_and_gpuprof, baseline="own"),
     "gpuprof-phases": Variant(label="GpuProfiler (phases)", make=gpuprof_phases_only),
     "gpuprof-all": Variant(
         label="GpuProfiler (sampling)", make=gpuprof_all, place="fake-nvml", check=gpus_were_sampled

@@ -8,10 +8,12 @@ import ctypes
 import gc
 import json
 import logging
+import os
 import sys
 import tempfile
 import time
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -101,14 +103,16 @@ def train_once(variant: Variant, *, steps: int, accelerator: str) -> Run:
             max_steps=steps,
             logger=instruments.logger or False,
             log_every_n_steps=instruments.log_every_n_steps,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
+            enable_checkpointing=instruments.own_callbacks,
+            enable_progress_bar=instruments.own_callbacks,
+            enable_model_summary=instruments.own_callbacks,
+            default_root_dir=folder,
             callbacks=list(instruments.callbacks),
             profiler=instruments.profiler,
         )
         gc.collect()
-        trainer.fit(model, DataLoader(batches, batch_size=None))  # type: ignore[arg-type]
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # the progress bar
+            trainer.fit(model, DataLoader(batches, batch_size=None))  # type: ignore[arg-type]
         variant.check(Path(folder))
         background = _background_cpu_ratio(Path(folder))
     periods_us = np.diff(np.array(model.entered_ns, dtype=np.int64))[WARMUP_STEPS:] / 1e3

@@ -6,6 +6,7 @@ for the timeline, all of them for the ranks. Needs Chromium. Look at each pictur
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page
+from plotly.graph_objects import Scatter
+from plotly.subplots import make_subplots
 
 from pictures import COLOURS, Seen, chromium, opened, page_of, save, tensorboard
 
@@ -100,13 +103,46 @@ def of_traces(browser: Browser, folder: Path, traces: Sequence[Path]) -> None:
     of_section(browser, page_of(traces, ranks), "ranks", DOCS / "pictures/trace_ranks.png", 654)
 
 
+def of_growth(browser: Browser, folder: Path) -> None:
+    """What traces, runs and callbacks cost by their number, as ``benchmarks/growth.py`` measured it."""
+    found = json.loads((DOCS.parent / "benchmarks/results/growth.json").read_text(encoding="utf-8"))
+    lines: list[dict[str, list[tuple[float, float]]]] = [{}, {}, {}]
+    for one in found["traces"]:
+        lines[0].setdefault(one["who"], []).append((one["megabytes"], one["process_s"]))
+    lines[1]["gpuprof report"] = [(one["steps"], one["report_s"]) for one in found["steps"]]
+    for one in found["callbacks"]:
+        if one["mode"] != "none":
+            lines[2].setdefault(one["label"], []).append((one["other_callbacks"], one["added_us"]["median"]))
+    titles = ("A trace: seconds", "A run's report: seconds", "A step: µs added")
+    drawing = make_subplots(rows=1, cols=3, subplot_titles=titles)
+    for column, (of, along) in enumerate(zip(lines, ("MB of JSON", "steps", "other callbacks"), strict=True), 1):
+        for name, points in sorted(of.items()):
+            x, y = zip(*points, strict=True)
+            drawing.add_trace(Scatter(x=x, y=y, name=name, mode="lines+markers"), row=1, col=column)
+        kind = "linear" if column == 3 else "log"
+        drawing.update_xaxes(title_text=along, type=kind, dtick=None if column == 3 else 1, row=1, col=column)
+        drawing.update_yaxes(type=kind, dtick=None if column == 3 else 1, rangemode="tozero", row=1, col=column)
+    drawing.update_layout(width=1200, height=360, template="plotly_white", legend={"orientation": "h", "y": -0.3})
+    drawing.update_layout(margin={"t": 40, "b": 40, "l": 60, "r": 20})
+    page_file = folder / "growth.html"
+    drawing.write_html(page_file)
+    with opened(browser, Seen(theme="light", width=1240)) as page:
+        page.goto(page_file.as_uri())
+        page.wait_for_selector(".main-svg")
+        _save(page, DOCS / "pictures/growth.png", {"x": 8, "y": 8, "width": 1200, "height": 360})
+
+
 def main() -> None:
     """Read the command line and make the pictures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--demo", action="store_true", help="also the pictures of make demo")
+    parser.add_argument("--growth", action="store_true", help="only that of benchmarks/results/growth.json")
     parser.add_argument("traces", nargs="*", type=Path, help="trace files of the ranks of one window")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made, chromium() as browser:
+        if options.growth:
+            of_growth(browser, Path(made))
+            return
         of_one_run(browser, Path(made))
         if options.demo:
             of_demo(browser, Path(made))
