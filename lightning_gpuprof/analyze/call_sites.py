@@ -43,7 +43,7 @@ def lines(journal: Journal) -> tuple[LineRow, ...]:
     found = []
     for phase, slots, _, look_s in _looked(journal):
         for place, looks in _added(journal.sites, slots).items():
-            if looks >= LEAST_LOOKS and looks * look_s >= LEAST_RATIO * all_s:
+            if looks >= LEAST_LOOKS * journal.look_weight and looks * look_s >= LEAST_RATIO * all_s:
                 spent_s = looks * look_s
                 python, native, off_cpu = _shares(journal, slots, place, looks)
                 found.append(
@@ -90,7 +90,7 @@ def _shares(journal: Journal, slots: Sequence[int], place: str, looks: int) -> t
     """In Python, in native code, off the CPU: of the looks at a line at which that is known, if those are enough."""
     counts = [found for slot in slots if (found := journal.states.get(slot, {}).get(place)) is not None]
     known = sum(map(sum, counts))
-    enough = known >= max(LEAST_LOOKS, LEAST_KNOWN_RATIO * looks)
+    enough = known >= max(LEAST_LOOKS * journal.look_weight, LEAST_KNOWN_RATIO * looks)
     return tuple(sum(one[state] for one in counts) / known if enough else None for state in range(3))
 
 

@@ -373,6 +373,7 @@ def _sums_to_duration(segment: Segment) -> bool:
 
 def _add_sites(journal: Journal, record: CallSites) -> None:
     weight = max(1, record.weight)
+    journal.look_weight = max(journal.look_weight, weight)
     for slot, counts in record.counts.items():
         stacks, sites = journal.stacks.setdefault(slot, {}), journal.sites.setdefault(slot, {})
         for stack, looks in counts.items():

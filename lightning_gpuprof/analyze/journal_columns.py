@@ -193,6 +193,8 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
     stacks: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
     code: dict[str, str] = msgspec.field(default_factory=dict)
     looks: dict[int, int] = msgspec.field(default_factory=dict)
+    look_weight: int = 1
+    """The most that one look counts as here and in the other counts of looks."""
     states: dict[int, dict[str, tuple[int, int, int]]] = msgspec.field(default_factory=dict)
     in_collectives: dict[int, int] = msgspec.field(default_factory=dict)
     threads: dict[str, ThreadLooks] = msgspec.field(default_factory=dict)

@@ -26,7 +26,7 @@ def waits_of(journal: Journal) -> dict[Phase, Ints]:
     ddp = journal.conditions.get("trainer.strategy") == DDP
     working = {slot.id: slot.step_phase for slot in journal.slots if slot.step_phase in WORKING_PHASES}
     looks = {slot: seen for slot, seen in journal.looks.items() if slot in working}
-    seen = sum(looks.values()) >= MIN_LOOKS
+    seen = sum(looks.values()) >= MIN_LOOKS * journal.look_weight
     if not ddp and not seen:
         return {}
     ends = [slot.id for slot in journal.slots if slot.action == GRADIENT_WAIT and slot.region == "main"]

@@ -326,14 +326,16 @@ class CallSiteSampler:
         mean_s = self._mean_interval_s * (0.5 if early else self._seen.weight)
         self.interval_s = mean_s * self._random.uniform(0.5, 1.5)
         self._calls += 1
-        asks = t_ns - self._first_ns < _ALWAYS_ASKS_NS or self._calls % _ASKS_EVERY == 0
+        asks_every = max(1, _ASKS_EVERY // self._seen.weight)  # where calls are rarer
+        asks = t_ns - self._first_ns < _ALWAYS_ASKS_NS or self._calls % asks_every == 0
         looks = not early or self._calls % _LOOKS_EVERY_EARLY == 0
         self._ask_and_look(t_ns, asks=asks, looks=looks)
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
             return ()
         self._handed_over_ns = t_ns
         taken = self._take()
-        self._seen.weight = 2 ** sum(t_ns - self._first_ns >= rarer_ns for rarer_ns in _RARER_FROM_NS)
+        if self.on_look is None:  # else the looks are somebody else's as well, who counts them alike
+            self._seen.weight = 2 ** sum(t_ns - self._first_ns >= rarer_ns for rarer_ns in _RARER_FROM_NS)
         return taken
 
     def close(self) -> Sequence[CallSites]:

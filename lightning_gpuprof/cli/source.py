@@ -92,7 +92,7 @@ def _copy_files(address: str, into: Path) -> int:
 
 
 def run_folder(path: Path | str) -> Path:
-    """The folder with a run's journal or report: the path, that of a file, ``gpuprof`` in or beside it, or a run below.
+    """The folder with a run's journal or report: the path, its report, ``gpuprof`` in or beside it, or a run below.
 
     Of several runs it is the newest ``fit``, or the newest of any stage; stderr says so. Of an address it is a copy,
     which stays there, as what is made goes into it.
@@ -106,8 +106,8 @@ def run_folder(path: Path | str) -> Path:
         path = copy
     if not path.exists():
         raise ReportError(f"there is no folder {path}; {_runs_here()}")
-    if path.is_file() and _holds_run(path.parent):
-        return path.parent  # report.json of it, say
+    if path.name == REPORT_FILE and path.is_file():
+        return path.parent
     if not path.is_dir():
         raise ReportError(f"{path} is not a folder: name the folder of a run")
     if _holds_run(path):

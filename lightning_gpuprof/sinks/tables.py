@@ -382,7 +382,12 @@ def line_table(report: Report, limit: int) -> Table:
             help="over all steps: the line's share of the samples, times the phase's time",
         ),
         Column(OF_ALL_STEPS, lambda row: row.share, PERCENT, help="of the time of all steps"),
-        Column("samples", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
+        Column(
+            "samples",
+            lambda row: row.looks,
+            COUNT,
+            help="how often the main thread was seen there; later samples are rarer and count as 2 or 4",
+        ),
         *states,
         absent="The run was too short to see lines of code, or they were not sampled.",
     )

@@ -118,7 +118,8 @@ def analyse(
         raise ArgumentError("only", sorted(unknown), f"name analyses out of {', '.join(parts)}")
     wanted = set(parts if only is None else only)
     compute = partial(_computed, linked, parts)
-    if fork and hasattr(os, "fork") and wanted & _COPIED and trace.events >= _TWO_FROM_EVENTS and usable_cpus() > 1:
+    both = wanted & _COPIED and wanted - _COPIED and trace.events >= _TWO_FROM_EVENTS
+    if fork and both and hasattr(os, "fork") and usable_cpus() > 1:
         with in_a_copy(partial(compute, wanted & _COPIED)) as pickled:
             found = compute(wanted - _COPIED)
             found += _received(pickled) or compute(wanted & _COPIED)

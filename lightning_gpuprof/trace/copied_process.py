@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 
@@ -41,5 +41,6 @@ def in_a_copy(compute: Callable[[], object]) -> Iterator[BinaryIO | None]:
         with open(readable, "rb") as file:
             yield file
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        with suppress(ProcessLookupError, ChildProcessError):  # where SIGCHLD is ignored, it is gone by itself
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)

@@ -24,6 +24,14 @@ def test_a_line_has_its_share_of_the_phase_in_which_it_was_seen() -> None:
     assert all(row.share == pytest.approx(row.total_s / sum(total_s.values())) for row in metrics.lines)
 
 
+def test_a_line_seen_in_few_rare_looks_has_no_row() -> None:
+    of = journal(100)
+    forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")
+    counts = {"net.py:21 forward": 20, "net.py:22 forward": 4}
+    _add_sites(of, CallSites(weight=4, counts={forward: counts}, looks={forward: 24}))
+    assert [row.place for row in build(of).lines] == ["net.py:21 forward"]
+
+
 def test_rarer_looks_count_for_as_much_time_as_they_stand_for() -> None:
     of = journal(100)
     forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")
