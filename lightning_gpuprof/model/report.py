@@ -214,8 +214,8 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     share: float
     """The same, of the time of all steps."""
     looks: int
-    """How often it was seen there; a look after the first 20 s counts twice, after two minutes four times, as they are
-    rarer then."""
+    """How often it was seen there. Looks after the first 20 s count twice, after two minutes four times: they are that
+    much rarer."""
     python_ratio: float | None = None
     """Of the looks at which that is known, those in Python, or between calls shorter than 0.1 ms. None: not known."""
     native_ratio: float | None = None

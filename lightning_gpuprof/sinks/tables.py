@@ -386,7 +386,7 @@ def line_table(report: Report, limit: int) -> Table:
             "samples",
             lambda row: row.looks,
             COUNT,
-            help="how often the main thread was seen there; later samples are rarer and count as 2 or 4",
+            help="how often the main thread was seen there; later samples are sparser and weighted 2x or 4x",
         ),
         *states,
         absent="The run was too short to see lines of code, or they were not sampled.",
