@@ -122,7 +122,7 @@ class WindowRecording:
             The ``global_step`` from which on to be called again.
         """
         controller = self._controller
-        if controller is not None and (global_step >= self._wake or controller.requested or controller.writing):
+        if controller is not None and (global_step >= self._wake or controller.is_due or controller.writing):
             with self._fence.around(PART):
                 self._wake = controller.at_boundary(batch, global_step, now_ns)
             self._drop_if_failed()
@@ -144,7 +144,7 @@ class WindowRecording:
             if controller is not None and self._shared is not None and (plan := self._shared.look(steps)) is not None:
                 start, reason = plan
                 controller.request(reason, by_person=reason.startswith("requested"), start=start)
-            if controller is not None and controller.requested:
+            if controller is not None and controller.is_due:
                 self._clock.wake()  # again, if it was asked before the clock listened
             elif controller is None and self._no_windows_reason and self._early_requests:
                 self._fence.report(ON_REQUEST, f"{self._early_requests[0]}, but {self._no_windows_reason}")

@@ -121,6 +121,8 @@ class WindowController:
         self._first_boundary_ns = 0
         self._last_boundary_ns = 0
         self._periods: deque[int] = deque(maxlen=2 * STEADY_LOOKBACK)
+        self._looks_later = False
+        """Steps are so short that none is looked at before :data:`STEADY_AFTER_S`."""
         self._last_step = 0
         self._began_at_step = 0
         self._requests: deque[tuple[str, bool, int]] = deque()
@@ -131,7 +133,7 @@ class WindowController:
         """Ask for a window at the next boundaries; callable from any thread and from a signal handler.
 
         The first window that starts after the request answers it: one of its own, or one that is due anyway before
-        that would be over. The caller sees to it that :meth:`at_boundary` is called.
+        that would be over. The caller sees to it that :meth:`at_boundary` is called once :attr:`is_due`.
 
         Args:
             reason: For the window's record.
@@ -141,9 +143,13 @@ class WindowController:
         self._requests.append((reason, by_person, start))
 
     @property
-    def requested(self) -> bool:
-        """Whether a request waits for the next boundary."""
-        return bool(self._requests)
+    def is_due(self) -> bool:
+        """Whether :meth:`at_boundary` is to be called next: for a request, or because short steps went on long enough.
+
+        May be asked on any thread.
+        """
+        looks_again = self._looks_later and self._wait_until_steady
+        return bool(self._requests) or (looks_again and self.now() - self._first_boundary_ns >= STEADY_AFTER_S * 1e9)
 
     @property
     def writing(self) -> bool:
@@ -166,7 +172,7 @@ class WindowController:
             self._report(self._pending.popleft(), f"passed before this run began, at optimizer step {global_step}")
         self._plan_cyclic(global_step)
         self._keep_to_budget()
-        return global_step if self._wait_until_steady else self._wake()
+        return self._wake()
 
     def at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
         """A step begins.
@@ -410,7 +416,9 @@ class WindowController:
             self._pending = deque(w for w in self._pending if w.kind != "cyclic")
 
     def _wake(self) -> int:
-        if self._state != "idle" or self._wait_until_steady or self._requests:
+        if self._state != "idle" or self._requests:
+            return 0
+        if self._wait_until_steady and not self._looks_later:
             return 0
         if not self._pending:
             return NEVER
@@ -424,13 +432,15 @@ class WindowController:
             self._periods.append(now_ns - self._last_boundary_ns)
         self._last_boundary_ns = now_ns
         self._first_boundary_ns = self._first_boundary_ns or now_ns
-        if now_ns - self._first_boundary_ns < STEADY_AFTER_S * 1e9 or len(self._periods) < 2 * STEADY_LOOKBACK:
+        steps, took_s = global_step - self._began_at_step, (now_ns - self._first_boundary_ns) / 1e9
+        # Short steps are left alone: a look takes 10 µs.
+        self._looks_later = took_s < STEADY_AFTER_S and steps * STEADY_AFTER_S > STEADY_AT_THE_LATEST * took_s
+        if self._looks_later:
+            self._periods.clear()  # those that count follow one another
+            self._last_boundary_ns = 0
+        if took_s < STEADY_AFTER_S:
             return
-        periods = list(self._periods)
-        before = statistics.median(periods[:STEADY_LOOKBACK])
-        after = statistics.median(periods[STEADY_LOOKBACK:])
-        long_enough = global_step - self._began_at_step >= STEADY_AT_THE_LATEST
-        if long_enough or abs(after - before) <= STEADY_TOLERANCE * before:
+        if steps >= STEADY_AT_THE_LATEST or self._is_steady():
             self._wait_until_steady = False
             if self.on_steady is not None:
                 self.on_steady()
@@ -441,3 +451,11 @@ class WindowController:
             self._insert(_Window(start=start, stop=start + self.active - 1, kind="steady", reason="steady"))
             if cyclic:
                 self._plan_cyclic(global_step)
+
+    def _is_steady(self) -> bool:
+        periods = list(self._periods)
+        if len(periods) < 2 * STEADY_LOOKBACK:
+            return False
+        before = statistics.median(periods[:STEADY_LOOKBACK])
+        after = statistics.median(periods[STEADY_LOOKBACK:])
+        return abs(after - before) <= STEADY_TOLERANCE * before

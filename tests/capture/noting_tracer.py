@@ -112,7 +112,7 @@ class Run:
                 self.controller.request(asked_at[batch], by_person=True)
             if noticed_at and batch in noticed_at:
                 self.controller.request(noticed_at[batch], by_person=False)
-            if step >= wake or self.controller.requested:
+            if step >= wake or self.controller.is_due:
                 self.looked += 1
                 wake = self.controller.at_boundary(batch, step, self.now)
             if self.profiled:

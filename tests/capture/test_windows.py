@@ -193,6 +193,17 @@ def test_a_run_of_two_seconds_gets_one_by_itself() -> None:
     longer = Run(None)
     longer.train(2100, period_ns=MS)
     assert [2000 <= start <= 2010 for start, _, _ in spans(longer)] == [True]
+    assert longer.looked < 15
+
+
+def test_steps_that_become_long_get_a_window_after_two_seconds_all_the_same() -> None:
+    run = Run(None)
+    wake = run.controller.begin(0)
+    for step in range(150):
+        run.now += MS if step < 20 else 100 * MS
+        if step >= wake or run.controller.is_due:
+            wake = run.controller.at_boundary(step, step, run.now)
+    assert [2000 <= record.start_ns / MS <= 4500 for record in run.records] == [True]
 
 
 @pytest.mark.parametrize("first_step", [0, 5000])
@@ -201,7 +212,7 @@ def test_a_run_that_never_gets_steady_is_called_so_late_also_after_a_resume(firs
     wake = run.controller.begin(first_step)
     for step in range(first_step, first_step + 150):
         run.now += MS << (step - first_step) // 10  # ever slower
-        if step >= wake:
+        if step >= wake or run.controller.is_due:
             wake = run.controller.at_boundary(step, step, run.now)
     assert [r.start_step for r in run.records] == [first_step + STEADY_AT_THE_LATEST + 2]
 
