@@ -132,22 +132,28 @@ class WindowRecording:
         return self._wake
 
     def watch(self, steps: Sequence[ClosedStep]) -> None:
-        """Look for slow steps, in those that ended since the last call, and for requests; on a background thread."""
-        if self._fence.failed(ON_REQUEST):
-            return
-        with self._fence.around(ON_REQUEST):
-            if self._slow_steps is not None:
-                self._look_for_slow_steps(self._slow_steps, steps)
-            if self._file is not None and self._file.touched():
-                self._ask("requested by file")
-            controller = self._controller
-            if controller is not None and self._shared is not None and (plan := self._shared.look(steps)) is not None:
-                start, reason = plan
-                controller.request(reason, by_person=reason.startswith("requested"), start=start)
-            if controller is not None and controller.is_due:
-                self._clock.wake()  # again, if it was asked before the clock listened
-            elif controller is None and self._no_windows_reason and self._early_requests:
+        """Look for slow steps, in those that ended since the last call, for requests, and for a window that is due.
+
+        On a background thread, twice a second.
+        """
+        if not self._fence.failed(ON_REQUEST):
+            with self._fence.around(ON_REQUEST):
+                self._look_for_requests(steps)
+        if (controller := self._controller) is not None and controller.is_due:
+            self._clock.wake()  # also again, if it was asked before the clock listened
+
+    def _look_for_requests(self, steps: Sequence[ClosedStep]) -> None:
+        if self._slow_steps is not None:
+            self._look_for_slow_steps(self._slow_steps, steps)
+        if self._file is not None and self._file.touched():
+            self._ask("requested by file")
+        controller = self._controller
+        if controller is None:
+            if self._no_windows_reason and self._early_requests:
                 self._fence.report(ON_REQUEST, f"{self._early_requests[0]}, but {self._no_windows_reason}")
+        elif self._shared is not None and (plan := self._shared.look(steps)) is not None:
+            start, reason = plan
+            controller.request(reason, by_person=reason.startswith("requested"), start=start)
 
     def _look_for_slow_steps(self, slow_steps: SlowSteps, steps: Sequence[ClosedStep]) -> None:
         ended = self._ended

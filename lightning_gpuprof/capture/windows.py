@@ -61,7 +61,7 @@ class _Window(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(eq=False, repr=False)
 class WindowController:
-    """Opens and closes windows at step boundaries. All methods but :meth:`request` belong to the main thread.
+    """Opens and closes windows at step boundaries. For the main thread, but :meth:`request` and :attr:`is_due`.
 
     Planned windows come first: others only open while enough of ``max_windows`` is left for all of them. Those that a
     person asks for are counted apart, up to ``max_windows`` as well. No window goes on through validation or the end
@@ -118,11 +118,11 @@ class WindowController:
         """At which the first warm-up for the next window began, if there was one."""
         self._first_step = 0
         self._traced_step = 0
-        self._first_boundary_ns = 0
+        self._first_boundary_ns = self._first_batch = 0
         self._last_boundary_ns = 0
         self._periods: deque[int] = deque(maxlen=2 * STEADY_LOOKBACK)
         self._looks_later = False
-        """Steps are so short that none is looked at before :data:`STEADY_AFTER_S`."""
+        """Steps are too short to look at each before :data:`STEADY_AFTER_S`; the caller asks :attr:`is_due`."""
         self._last_step = 0
         self._began_at_step = 0
         self._requests: deque[tuple[str, bool, int]] = deque()
@@ -146,10 +146,10 @@ class WindowController:
     def is_due(self) -> bool:
         """Whether :meth:`at_boundary` is to be called next: for a request, or because short steps went on long enough.
 
-        May be asked on any thread.
+        Callable from any thread.
         """
-        looks_again = self._looks_later and self._wait_until_steady
-        return bool(self._requests) or (looks_again and self.now() - self._first_boundary_ns >= STEADY_AFTER_S * 1e9)
+        waits = self._looks_later and self._wait_until_steady
+        return bool(self._requests) or (waits and self.now() - self._first_boundary_ns >= STEADY_AFTER_S * 1e9)
 
     @property
     def writing(self) -> bool:
@@ -188,7 +188,7 @@ class WindowController:
         self._last_step = global_step
         self.collect_finished_trace(wait=False)
         if self._wait_until_steady:
-            self._look_for_steady(global_step, now_ns)
+            self._look_for_steady(batch, global_step, now_ns)
         if self._state == "open":
             problem = "" if global_step > self._pending[0].stop else self._limit_reached(batch, now_ns)
             if global_step <= self._pending[0].stop and not problem:
@@ -424,23 +424,26 @@ class WindowController:
             return NEVER
         return max(0, self._pending[0].start - self.warmup)
 
-    def _look_for_steady(self, global_step: int, now_ns: int) -> None:
+    def _look_for_steady(self, batch: int, global_step: int, now_ns: int) -> None:
         if self._state != "idle":  # a window that was asked for; its steps say nothing
             self._last_boundary_ns = 0
             return
         if self._last_boundary_ns:
             self._periods.append(now_ns - self._last_boundary_ns)
         self._last_boundary_ns = now_ns
-        self._first_boundary_ns = self._first_boundary_ns or now_ns
-        steps, took_s = global_step - self._began_at_step, (now_ns - self._first_boundary_ns) / 1e9
-        # Short steps are left alone: a look takes 10 µs.
-        self._looks_later = took_s < STEADY_AFTER_S and steps * STEADY_AFTER_S > STEADY_AT_THE_LATEST * took_s
-        if self._looks_later:
-            self._periods.clear()  # those that count follow one another
-            self._last_boundary_ns = 0
+        if not self._first_boundary_ns:
+            self._first_boundary_ns, self._first_batch = now_ns, batch
+        batches, took_s = batch - self._first_batch, (now_ns - self._first_boundary_ns) / 1e9
         if took_s < STEADY_AFTER_S:
+            # So short that more than enough are over by then; a look takes 10 µs.
+            self._looks_later = batches * STEADY_AFTER_S > STEADY_AT_THE_LATEST * took_s
+            if self._looks_later:
+                self._periods.clear()
+                self._last_boundary_ns = 0
             return
-        if steps >= STEADY_AT_THE_LATEST or self._is_steady():
+        self._looks_later = False
+        long_enough = min(global_step - self._began_at_step, batches) >= STEADY_AT_THE_LATEST
+        if long_enough or self._is_steady():
             self._wait_until_steady = False
             if self.on_steady is not None:
                 self.on_steady()

@@ -10,6 +10,7 @@ from lightning_gpuprof.model.journal import WindowRecord
 
 MS = 1_000_000
 MAX_NS = 30_000_000_000
+POLL_NS = 500 * MS
 
 
 class NotingTracer:
@@ -110,9 +111,13 @@ class Run:
             self.now += period_ns
             if asked_at and batch in asked_at:
                 self.controller.request(asked_at[batch], by_person=True)
+                wake = 0
             if noticed_at and batch in noticed_at:
                 self.controller.request(noticed_at[batch], by_person=False)
-            if step >= wake or self.controller.is_due:
+                wake = 0
+            if self.now // POLL_NS > (self.now - period_ns) // POLL_NS and self.controller.is_due:
+                wake = 0  # by the journal's thread
+            if step >= wake:
                 self.looked += 1
                 wake = self.controller.at_boundary(batch, step, self.now)
             if self.profiled:

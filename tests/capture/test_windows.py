@@ -191,9 +191,22 @@ def test_a_run_of_less_than_two_seconds_gets_none_by_itself(batches: int) -> Non
 
 def test_a_run_of_two_seconds_gets_one_by_itself() -> None:
     longer = Run(None)
-    longer.train(2100, period_ns=MS)
-    assert [2000 <= start <= 2010 for start, _, _ in spans(longer)] == [True]
+    longer.train(2600, period_ns=MS)
+    assert [2000 <= start <= 2510 for start, _, _ in spans(longer)] == [True]
     assert longer.looked < 15
+
+
+def test_many_optimizer_steps_a_batch_make_no_run_steady() -> None:
+    run = Run(None)
+    run.train(200, steps_per_batch=40, period_ns=1000 * MS)
+    assert [start // 40 >= 20 for start, _, _ in spans(run)] == [True]
+
+
+def test_short_batches_of_a_long_optimizer_step_are_not_looked_at_either() -> None:
+    run = Run(None)
+    run.train(5000, batches_per_step=32)
+    assert len(run.records) == 1
+    assert run.looked < 200
 
 
 def test_steps_that_become_long_get_a_window_after_two_seconds_all_the_same() -> None:

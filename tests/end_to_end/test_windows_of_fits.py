@@ -53,6 +53,20 @@ def test_a_slowdown_that_goes_on_is_traced(tmp_path: Path, monkeypatch: pytest.M
     assert window.inflation_ratio < 10  # not held against the fast steps, which took a fiftieth
 
 
+class Short(Sleepy):
+    """Items of 3 ms."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        Naps.take(0.003)
+        return super().__getitem__(index)
+
+
+def test_a_fit_of_short_steps_gets_a_window_once_two_seconds_are_over(tmp_path: Path) -> None:
+    report = fit(tmp_path, loader=DataLoader(Short(1000), batch_size=1), profiler=quiet_profiler(windows=None))
+    found = [(window.reason, window.problem, 20 <= window.start_step <= 900) for window in report.windows]
+    assert found == [("steady", "", True)]
+
+
 def test_code_starts_and_stops_a_window_and_looks_at_the_run_meanwhile(tmp_path: Path) -> None:
     profiler = quiet_profiler(windows=[], trace=TraceConfig(active=20, warmup=1))
     seen: list[int] = []
