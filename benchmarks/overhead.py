@@ -9,6 +9,8 @@ entries of ``training_step``, which the model itself notes: the measurement adds
 variants. What happens after the last step (reports, trace files) is not in it. A variant is judged by the difference
 of its median step to that of its plain run *of the same round*, so that a slow drift of the machine cancels out.
 Variants all run once before the first round, because the first use of torch.profiler leaves traces in the process.
+Fits differ by where their memory lies: on a slow or noisy machine, many short ones say more (``--rounds 60
+--steps 300``), but they are over before a trace window opens.
 
 The plain run is one without any callback, in the same process; but
 
