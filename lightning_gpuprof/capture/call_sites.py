@@ -78,7 +78,7 @@ _WORKING = ("torch/distributed/tensor/", "torch/distributed/_tensor/", "torch/di
 _OPERATOR_CALL = "torch/_ops.py"
 # What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
 _STAGES = frozenset({"fit", "validate", "test", "predict"})
-_TRAINER_FILE = ("trainer", "trainer.py")
+_TRAINER_FILE = os.path.join("trainer", "trainer.py")  # noqa: PTH118 - compared with text
 
 
 class UserCode:
@@ -133,7 +133,7 @@ class UserCode:
                 path = shown[code.co_filename] = self.shown_path(code.co_filename)
             if path:
                 yield f"{path}:{frame.f_lineno} {code.co_name}"
-            if code.co_name in _STAGES and PurePath(code.co_filename).parts[-2:] == _TRAINER_FILE:
+            if code.co_name in _STAGES and code.co_filename.endswith(_TRAINER_FILE):
                 return
             frame = frame.f_back
 

@@ -1,6 +1,7 @@
 """Encodes steps and samples as lines of the journal, in a thread of its own."""
 
 import errno
+import itertools
 import threading
 import time
 from collections import deque
@@ -208,18 +209,12 @@ class JournalWriter:
             self._lost_steps += sum(isinstance(item, ClosedStep) for item in taken)
             return
         blocks: list[Record] = []
-        run: list[ClosedStep] = []
-        for item in taken:
-            if isinstance(item, ClosedStep):
-                run.append(item)
-                if len(run) == MAX_BLOCK_STEPS:
-                    blocks += self._step_records(run)
-                    run = []
-            else:
-                blocks += self._step_records(run)
-                run = []
-                blocks.append(_segment_record(item))
-        blocks += self._step_records(run)
+        for _, items in itertools.groupby(taken, type):
+            of_one_kind = list(items)
+            blocks += [_segment_record(item) for item in of_one_kind if isinstance(item, ClosedSegment)]
+            steps = [item for item in of_one_kind if isinstance(item, ClosedStep)]
+            for begin in range(0, len(steps), MAX_BLOCK_STEPS):
+                blocks += self._step_records(steps[begin : begin + MAX_BLOCK_STEPS])
         # Slots are looked up after the charges: one made meanwhile is then known to whoever reads on.
         slots = self.clock.slots[self._slots_written :]
         self._slots_written += len(slots)
@@ -238,8 +233,6 @@ class JournalWriter:
         return Line(text + b"\n", steps, not isinstance(record, DROPPABLE))
 
     def _step_records(self, steps: list[ClosedStep]) -> list[Record]:
-        if not steps:
-            return []
         blocks: list[Record] = [*step_blocks(steps, self._step_is_lost)]
         try:
             cpu = cpu_block(steps)

@@ -75,6 +75,10 @@ BoundaryListener = Callable[[int, int, int], int]
 
 NEVER = 1 << 62
 
+CPU_EVERY_AT_MOST = 4
+CPU_SAMPLES_WHILE_YOUNG = 20
+"""A run of a second is to have enough samples, so that they become rarer only with its age: a sampled step takes 100 µs
+longer, by each clock that is read at its edges."""
 CPU_SAMPLES_PER_AGE = 10_000
 """In a long run CPU time is read once in this part of its age, so that its samples stay few beside its steps."""
 
@@ -91,7 +95,8 @@ class StepClock:
         delay_now: Total time in ns for which the main thread was ready to run but had no CPU, or None; -1 if it
             cannot be read any more.
         cpu_every_ns: Main-thread CPU time is read at the edges of one step in every such stretch of time: a read is a
-            system call (0.3 µs), so that reading it in each step of a fast loop would be felt.
+            system call (0.3 µs), so that reading it in each step of a fast loop would be felt. After two seconds it
+            is four such stretches.
         start_ns: When the run began, if before now.
     """
 
@@ -327,7 +332,9 @@ class StepClock:
                 last = after
             flags |= before | standing_flags
             if t >= cpu_due:
-                cpu_due = t + max(cpu_every_ns, (t - begin) // CPU_SAMPLES_PER_AGE)
+                age = t - begin
+                rarer = min(CPU_EVERY_AT_MOST * cpu_every_ns, age // CPU_SAMPLES_WHILE_YOUNG)
+                cpu_due = t + max(cpu_every_ns, rarer, age // CPU_SAMPLES_PER_AGE)
                 flags |= CPU_SAMPLED
                 cpu_acc = [0] * len(acc)
                 if not cpu_on:

@@ -75,7 +75,8 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     }
     if io_wait and len(fields) > 39:
         counters["io_wait_ratio"] = int(fields[39]) * TICK_S
-    levels |= resident_bytes(folder)  # some kernels count the pages of ``stat`` per CPU and add them up late
+    # some kernels count the pages of ``stat`` per CPU and add them up late
+    levels |= resident_bytes(proc_file.read_if_there(f"{folder}/statm") or b"")
     for key, value in proc_file.keyed(proc_file.read_if_there(f"{folder}/io")).items():
         if key in _IO:
             counters[_IO[key]] = float(value)
@@ -96,9 +97,9 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     )
 
 
-def resident_bytes(folder: str) -> dict[str, float]:
-    """Resident memory of a process and what of it is shared; empty if ``statm`` may not be read."""
-    pages = (proc_file.read_if_there(f"{folder}/statm") or b"").split()
+def resident_bytes(statm: bytes) -> dict[str, float]:
+    """Resident memory of a process and what of it is shared, from its ``statm``; empty if that is empty."""
+    pages = statm.split()
     if len(pages) < 3:
         return {}
     return {"rss_bytes": float(int(pages[1]) * PAGE_BYTES), "shared_bytes": float(int(pages[2]) * PAGE_BYTES)}

@@ -19,6 +19,7 @@ from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
 from lightning_gpuprof.capture.host.sources import Roots, examine
 from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_threads
 from lightning_gpuprof.capture.recorder import Reading, Sampler, SourceUnavailableError
+from lightning_gpuprof.capture.thread_state import KeptFile
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample, Value
 
 MAX_SAMPLES = 7200
@@ -31,6 +32,8 @@ _THREADS_COST_RATIO = 0.0005
 _THREADS_AT_LEAST_S = 5.0
 _PROPORTIONAL_COST_RATIO = 0.0005
 _PROPORTIONAL_AT_LEAST_S = 30.0
+_PROPORTIONAL_FROM_S = 10.0
+"""Into the run: its 7 ms, in which training may wait to map memory, are less than a thousandth of it by then."""
 SECOND_S = 0.4
 """After which the second whole sample is taken at the latest: rates, of a run that is shorter than an interval, too."""
 _MEMORY_AT_LEAST_S = 0.05
@@ -120,6 +123,7 @@ class HostSampler(Sampler):
         self._limited_proportional = CostLimiter(_PROPORTIONAL_COST_RATIO, time.monotonic, _PROPORTIONAL_AT_LEAST_S)
         self._facts: dict[str, Value] = {}
         self._with_shm = False
+        self._statm: KeptFile | None = None
         self._notices: list[Notice] = []
         self._reported: set[str] = set()
 
@@ -135,6 +139,8 @@ class HostSampler(Sampler):
             raise SourceUnavailableError(
                 f"not measured: {self._own}/stat cannot be read ({type(error).__name__}: {error})"
             ) from error
+        with contextlib.suppress(OSError):  # the whole reading reports it
+            self._statm = KeptFile(f"{self._own}/statm")
         sources = examine(self.roots, self.environ)
         self._io_wait = sources.io_wait
         self._group = ControlGroup(Groups.find(self.roots.cgroup, self.roots.proc))
@@ -193,11 +199,17 @@ class HostSampler(Sampler):
         ]
         return [*facts, *samples, *notices]
 
+    def close(self) -> Sequence[Reading]:
+        """Nothing is held back."""
+        if self._statm is not None:
+            self._statm.close()
+        return ()
+
     def _memory_alone(self, t_ns: int) -> Sequence[Reading]:
-        try:
-            values: dict[str, float | None] = {**resident_bytes(self._own)}
-        except (OSError, ValueError):  # the whole reading reports it
+        if self._statm is None:
             return ()
+        self._statm.note()
+        values: dict[str, float | None] = {**resident_bytes(self._statm.noted())}
         return [Sample(source=self.name, subject="process_memory", t_ns=t_ns, values=values)] if values else ()
 
     def _record_cpus(self) -> None:
@@ -210,14 +222,13 @@ class HostSampler(Sampler):
 
     def _read_process(self, t_ns: int, values: dict[str, float]) -> None:
         reading = read_process(self._own, io_wait=self._io_wait)
-        grown = self._process.per_s(reading.counters, t_ns)
-        values |= grown
+        values |= self._process.per_s(reading.counters, t_ns)
         if "cpu_user_cpus" in values and "cpu_system_cpus" in values:
             values["cpu_cpus"] = values["cpu_user_cpus"] + values["cpu_system_cpus"]
         values |= reading.levels
         self._own_cpu_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
         self._ended_children_s = reading.ended_children_s
-        if grown and t_ns - (self._first_ns or 0) >= self._wanted_s * 1e9:  # 7 ms that a short run does not pay
+        if t_ns - (self._first_ns or 0) >= _PROPORTIONAL_FROM_S * 1e9:
             rss_bytes = reading.levels["rss_bytes"]
             with contextlib.suppress(OSError):
                 values |= (

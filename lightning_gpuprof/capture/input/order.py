@@ -46,12 +46,11 @@ class OrderTimes(msgspec.Struct, kw_only=True):
 
     def take(self, times_ns: deque[int]) -> None:
         """Take all times out; more may be put in meanwhile."""
-        while times_ns:
-            ns = times_ns.popleft()
-            self.calls += 1
-            self.sum_ns += ns
-            self.max_ns = max(self.max_ns, ns)
-            self.recent_ns.append(ns)
+        taken = [times_ns.popleft() for _ in range(len(times_ns))]
+        self.calls += len(taken)
+        self.sum_ns += sum(taken)
+        self.max_ns = max(self.max_ns, *taken, 0)
+        self.recent_ns.extend(taken)
 
     def values(self) -> dict[str, float | None]:
         """As a sample has them."""
