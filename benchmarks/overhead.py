@@ -2,15 +2,15 @@
 
 Run it from anywhere, with nothing else running::
 
-    python benchmarks/overhead.py --rounds 12 --steps 1000
+    python benchmarks/overhead.py --rounds 12 --steps 3000
 
 In each round every variant trains the same toy model once, in random order. The time of a step is the time between two
 entries of ``training_step``, which the model itself notes: the measurement adds no callback, and is the same for all
 variants. What happens after the last step (reports, trace files) is not in it. A variant is judged by the difference
 of its median step to that of its plain run *of the same round*, so that a slow drift of the machine cancels out.
 Variants all run once before the first round, because the first use of torch.profiler leaves traces in the process.
-Fits differ by where their memory lies: on a slow or noisy machine, many short ones say more (``--rounds 60
---steps 300``), but they are over before a trace window opens.
+Fits differ by where their memory lies, so each fit draws a layout: on a slow or noisy machine, many short ones say more
+(``--rounds 60 --steps 300``). A trace window opens after two seconds at the earliest (``--steps 8000``).
 
 The plain run is one without any callback, in the same process; but
 
@@ -181,7 +181,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--steps",
         type=at_least(WARMUP_STEPS + 2),
-        default=1000,
+        default=3000,
         help=f"steps a run; the first {WARMUP_STEPS} do not count",
     )
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), help="default: all but the optional ones")

@@ -66,10 +66,22 @@ def step_cost() -> str:
     )
 
 
+def whole_fits() -> str:
+    """What a step takes longer in whole fits that a trace window opens in."""
+    beside = "beside the Trainer's own callbacks and a `CSVLogger`"
+    names = {
+        "gpuprof": "`GpuProfiler()`",
+        "empty": "an empty callback",
+        "own-gpuprof": f"`GpuProfiler()`, {beside}",
+        "own-empty": f"an empty callback, {beside}",
+    }
+    return _added(names, "overhead_with_window")
+
+
 def profilers() -> str:
     """What a step takes longer with each profiler, in whole fits."""
     names = {
-        "gpuprof": "`GpuProfiler()`, one trace window included",
+        "gpuprof": "`GpuProfiler()`",
         "gpuprof-all": "`GpuProfiler()`, (scripted) GPU and host sampled every 0.1 s",
         "empty": "an empty callback",
         "simple": "Lightning's `SimpleProfiler`",
@@ -79,7 +91,12 @@ def profilers() -> str:
         "advanced": "Lightning's `AdvancedProfiler`",
         "pytorch": "Lightning's `PyTorchProfiler`, schedule 90/5/5",
     }
-    measured = {one["variant"]: one for one in _results("overhead")["results"]}
+    return _added(names, "overhead")
+
+
+def _added(names: dict[str, str], result: str) -> str:
+    """Rows of the variants, by what they are called."""
+    measured = {one["variant"]: one for one in _results(result)["results"]}
     return table(
         ("added to a step", "median (95 %)", "mean", "5 % quantile"),
         [
@@ -445,6 +462,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     for one in (
         *(
             step_cost,
+            whole_fits,
             profilers,
             windows,
             planted,

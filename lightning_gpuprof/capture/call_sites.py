@@ -78,7 +78,7 @@ _WORKING = ("torch/distributed/tensor/", "torch/distributed/_tensor/", "torch/di
 _OPERATOR_CALL = "torch/_ops.py"
 # What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
 _STAGES = frozenset({"fit", "validate", "test", "predict"})
-_TRAINER_FILE = os.path.join("trainer", "trainer.py")  # noqa: PTH118 - compared with text
+_TRAINER_FILE = f"{os.sep}trainer{os.sep}trainer.py"
 
 
 class UserCode:

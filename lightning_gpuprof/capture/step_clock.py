@@ -75,10 +75,11 @@ BoundaryListener = Callable[[int, int, int], int]
 
 NEVER = 1 << 62
 
-CPU_EVERY_AT_MOST = 4
-CPU_SAMPLES_WHILE_YOUNG = 20
-"""A run of a second is to have enough samples, so that they become rarer only with its age: a sampled step takes 100 µs
-longer, by each clock that is read at its edges."""
+CPU_SAMPLES_AT_FIRST = 40
+"""Of the first second of steps. A sampled step takes 80 µs longer, so that from then on samples are as rare as ..."""
+RARER_CPU_SAMPLES = 4
+"""... one in four of these, where so many steps or more lie between two: of fewer, always the same of those that
+accumulate gradients could be sampled."""
 CPU_SAMPLES_PER_AGE = 10_000
 """In a long run CPU time is read once in this part of its age, so that its samples stay few beside its steps."""
 
@@ -95,8 +96,8 @@ class StepClock:
         delay_now: Total time in ns for which the main thread was ready to run but had no CPU, or None; -1 if it
             cannot be read any more.
         cpu_every_ns: Main-thread CPU time is read at the edges of one step in every such stretch of time: a read is a
-            system call (0.3 µs), so that reading it in each step of a fast loop would be felt. After two seconds it
-            is four such stretches.
+            system call (0.3 µs), so that reading it in each step of a fast loop would be felt. Of short steps, after
+            the first second of them: in every fourth stretch.
         start_ns: When the run began, if before now.
     """
 
@@ -134,6 +135,7 @@ class StepClock:
         training = False
         cpu_on = False
         cpu_due = begin
+        cpu_samples = cpu_batch = 0
         wake_at = NEVER
         poked = False
         listener: BoundaryListener | None = None
@@ -298,7 +300,7 @@ class StepClock:
 
         def begin_step() -> None:
             nonlocal kind, batch, step_global, flags, cpu_on, cpu_due, cpu_acc, cpu_last, wake_at, cur, last
-            nonlocal delay_first, poked, opened, acc
+            nonlocal delay_first, poked, opened, acc, cpu_samples, cpu_batch
             if not training:  # a tuner's trial before the training proper
                 return
             t = now()
@@ -332,9 +334,11 @@ class StepClock:
                 last = after
             flags |= before | standing_flags
             if t >= cpu_due:
-                age = t - begin
-                rarer = min(CPU_EVERY_AT_MOST * cpu_every_ns, age // CPU_SAMPLES_WHILE_YOUNG)
-                cpu_due = t + max(cpu_every_ns, rarer, age // CPU_SAMPLES_PER_AGE)
+                cpu_samples += 1
+                rarer = cpu_samples > CPU_SAMPLES_AT_FIRST and batch - cpu_batch >= RARER_CPU_SAMPLES
+                cpu_batch = batch
+                every_ns = cpu_every_ns * RARER_CPU_SAMPLES if rarer else cpu_every_ns
+                cpu_due = t + max(every_ns, (t - begin) // CPU_SAMPLES_PER_AGE)
                 flags |= CPU_SAMPLED
                 cpu_acc = [0] * len(acc)
                 if not cpu_on:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from lightning_gpuprof.capture.step_clock import (
+    CPU_SAMPLES_AT_FIRST,
     CPU_SAMPLES_PER_AGE,
     NEVER,
     NULL_CONTEXT,
@@ -199,6 +200,22 @@ def test_cpu_time_is_read_in_sampled_steps_only() -> None:
     clock.open_segment(None)
     assert modes[-1] is False
     assert [step.cpu_charged for step in steps] == rows
+
+
+@pytest.mark.parametrize(("step", "after_setup"), [(20, 0), (20, 100_000), (40, 0), (110, 0)])
+def test_only_short_steps_are_sampled_less_often_after_the_first(step: int, after_setup: int) -> None:
+    """Of long ones each or every third: where gradients are accumulated, these must not become always the same."""
+    time = FakeTime()
+    clock = time.clock(cpu_every_ns=100)
+    time.spend(after_setup)
+    for _ in range(1000):
+        clock.begin_step()
+        time.spend(step)
+    batches = [one.batch for one in drained_steps(clock) if one.flags & CPU_SAMPLED]
+    apart = -(-100 // step)
+    assert batches[:CPU_SAMPLES_AT_FIRST] == [apart * number for number in range(CPU_SAMPLES_AT_FIRST)]
+    later = 20 if step == 20 else apart
+    assert {after - before for before, after in itertools.pairwise(batches[CPU_SAMPLES_AT_FIRST:])} == {later}
 
 
 def test_in_a_long_run_cpu_time_is_read_less_often() -> None:

@@ -206,10 +206,12 @@ class HostSampler(Sampler):
         return ()
 
     def _memory_alone(self, t_ns: int) -> Sequence[Reading]:
-        if self._statm is None:
+        if self._statm is None or self._statm.note() <= 0:
             return ()
-        self._statm.note()
-        values: dict[str, float | None] = {**resident_bytes(self._statm.noted())}
+        try:
+            values: dict[str, float | None] = {**resident_bytes(self._statm.noted())}
+        except ValueError:  # the whole reading reports it
+            return ()
         return [Sample(source=self.name, subject="process_memory", t_ns=t_ns, values=values)] if values else ()
 
     def _record_cpus(self) -> None:
