@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Literal
 
 from lightning_gpuprof.capture.fence import must_propagate
@@ -29,6 +29,7 @@ from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.capture.source_files import source_files
 from lightning_gpuprof.capture.thread_state import KeptFile, ThreadSources, ThreadState, with_one_more
 from lightning_gpuprof.model.journal import CALLS, CallSites
+from lightning_gpuprof.model.phases import STAGES
 from lightning_gpuprof.model.shown_code import shown_code
 
 _MAX_CODE, _MAX_CODE_CHARACTERS = 30, 200
@@ -76,8 +77,7 @@ _OF_COMMUNICATION = re.compile("gloo|ccl|c10d|process group|connection|timed out
 # their collectives are waited for elsewhere.
 _WORKING = ("torch/distributed/tensor/", "torch/distributed/_tensor/", "torch/distributed/checkpoint/")
 _OPERATOR_CALL = "torch/_ops.py"
-# What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
-_STAGES = frozenset({"fit", "validate", "test", "predict"})
+# As in lightning 2.4 to 2.6, both packages.
 _TRAINER_FILE = f"{os.sep}trainer{os.sep}trainer.py"
 
 
@@ -133,7 +133,7 @@ class UserCode:
                 path = shown[code.co_filename] = self.shown_path(code.co_filename)
             if path:
                 yield f"{path}:{frame.f_lineno} {code.co_name}"
-            if code.co_name in _STAGES and code.co_filename.endswith(_TRAINER_FILE):
+            if is_stage(code):  # what calls it is no place within a step
                 return
             frame = frame.f_back
 
@@ -188,6 +188,11 @@ class UserCode:
         if path.is_relative_to(self._cwd):
             return path.relative_to(self._cwd).as_posix()
         return PurePath(*path.parts[-2:]).as_posix()
+
+
+def is_stage(code: CodeType) -> bool:
+    """Whether it is the code of ``Trainer.fit`` or another stage."""
+    return code.co_name in STAGES and code.co_filename.endswith(_TRAINER_FILE)
 
 
 def is_in_collective(frame: FrameType | None) -> bool:

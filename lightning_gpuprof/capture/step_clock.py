@@ -76,10 +76,10 @@ BoundaryListener = Callable[[int, int, int], int]
 NEVER = 1 << 62
 
 CPU_SAMPLES_AT_FIRST = 40
-"""Of the first second of steps. A sampled step takes 80 µs longer, so that from then on samples are as rare as ..."""
+"""Those of about a second. A sampled step takes 80 µs longer, so later samples of short steps are rarer."""
 RARER_CPU_SAMPLES = 4
-"""... one in four of these, where so many steps or more lie between two: of fewer, always the same of those that
-accumulate gradients could be sampled."""
+"""By this factor, if at least so many steps lie between two samples: with fewer, samples could keep step with the
+accumulation of gradients."""
 CPU_SAMPLES_PER_AGE = 10_000
 """In a long run CPU time is read once in this part of its age, so that its samples stay few beside its steps."""
 
@@ -96,8 +96,8 @@ class StepClock:
         delay_now: Total time in ns for which the main thread was ready to run but had no CPU, or None; -1 if it
             cannot be read any more.
         cpu_every_ns: Main-thread CPU time is read at the edges of one step in every such stretch of time: a read is a
-            system call (0.3 µs), so that reading it in each step of a fast loop would be felt. Of short steps, after
-            the first second of them: in every fourth stretch.
+            system call (0.3 µs), so that reading it in each step of a fast loop would be felt. Where steps are short,
+            only in every fourth stretch after the first second.
         start_ns: When the run began, if before now.
     """
 

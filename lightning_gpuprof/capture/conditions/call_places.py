@@ -12,13 +12,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from pathlib import PurePath
 from types import CodeType, FrameType, FunctionType
 
 import msgspec
 
-from lightning_gpuprof.capture.call_sites import UserCode
-from lightning_gpuprof.model.phases import STAGES
+from lightning_gpuprof.capture.call_sites import UserCode, is_stage
 from lightning_gpuprof.model.shown_code import shown_code
 
 MAX_LINES = 30
@@ -28,8 +26,6 @@ MAX_SOURCE_LINES, MAX_SOURCE_CHARACTERS = 2_000, 100_000
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
-_TRAINER_FILE = ("trainer", "trainer.py")
-"""Where ``fit`` is. As in lightning 2.4 to 2.6, both packages."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +105,7 @@ def stage_call(frame: FrameType | None) -> StageCall | None:
         None if a library calls it, where its source cannot be read or is not what runs, and where several calls on the
         same lines could be it.
     """
-    while frame is not None and not _is_stage(frame):
+    while frame is not None and not is_stage(frame.f_code):
         frame = frame.f_back
     caller = None if frame is None else frame.f_back
     if frame is None or caller is None or not _is_users(caller.f_code.co_filename):
@@ -126,11 +122,6 @@ def stage_call(frame: FrameType | None) -> StageCall | None:
     if len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute) or not _is_code_of(functions[-1:], code):
         return None
     return StageCall(file=code.co_filename, scopes=(*reversed(functions), tree), call=calls[0])
-
-
-def _is_stage(frame: FrameType) -> bool:
-    code = frame.f_code
-    return code.co_name in STAGES and PurePath(code.co_filename).parts[-2:] == _TRAINER_FILE
 
 
 def _is_users(file: str) -> bool:

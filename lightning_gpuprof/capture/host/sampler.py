@@ -33,7 +33,7 @@ _THREADS_AT_LEAST_S = 5.0
 _PROPORTIONAL_COST_RATIO = 0.0005
 _PROPORTIONAL_AT_LEAST_S = 30.0
 _PROPORTIONAL_FROM_S = 10.0
-"""Into the run: its 7 ms, in which training may wait to map memory, are less than a thousandth of it by then."""
+"""In shorter runs it is not read: it takes 7 ms, in which training may wait to map memory."""
 SECOND_S = 0.4
 """After which the second whole sample is taken at the latest: rates, of a run that is shorter than an interval, too."""
 _MEMORY_AT_LEAST_S = 0.05
