@@ -182,6 +182,7 @@ _NEED_NOT_WARN_IN = (
     "_ExceptionSuppressor.__exit__",
     "UserCode.of_this_process",
     "UserCode.shown_path",
+    "is_stage",
 )
 """A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
 what runs in a signal's handler or in the user's call of torch.profiler; news of a written trace, which the next batch
