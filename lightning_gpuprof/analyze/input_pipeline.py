@@ -365,7 +365,8 @@ def _verdict(
             return "compute", delivers
         return "compute", f"{delivers}; the workers are idle {percent(slowest.idle_ratio)} of the time"
     idle = slowest.idle_ratio or 0.0
-    if slowest.deliver_ms < SLACK_RATIO * period_ms and idle > 1 - SLACK_RATIO:
+    mean_ms = step_ms / (1 - wait.total_ratio) if wait.total_ratio < 1 else period_ms  # exact likewise
+    if slowest.deliver_ms < SLACK_RATIO * max(period_ms, mean_ms) and idle > 1 - SLACK_RATIO:
         idle_text = f", although the workers are idle {percent(idle)} of the time"
         return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text}"
     return "processing", f"{delivers} and then waits {millis(wait.median_ms)}"

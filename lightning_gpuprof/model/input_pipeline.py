@@ -144,6 +144,15 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     queues: tuple[InputQueue, ...] = ()
     slowest: int | None = None
 
+    @property
+    def slowest_worker_ms(self) -> float:
+        """Mean time per batch of the slowest loader's worker with the slowest batches; 0: not known.
+
+        Each of n workers makes every n-th batch: no queue makes a step shorter than 1 / n of this.
+        """
+        own = (worker.make_ms or 0.0 for worker in self.workers if worker.loader == self.slowest)
+        return max(own, default=0.0)
+
 
 def enough_workers(make_ms: float, step_ms: float) -> int:
     """Workers that keep up with the steps, if CPUs are no limit: what view and findings name.

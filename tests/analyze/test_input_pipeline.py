@@ -145,6 +145,17 @@ def test_workers_without_work_while_the_training_waits_make_transfer_the_limit()
     assert "although the workers are idle 90 % of the time" in found.summary
 
 
+def test_idle_workers_behind_a_slow_one_are_not_the_limit_although_a_mean_batch_takes_longer_than_a_step() -> None:
+    late = making("worker0", items_ms=120.0, idle_ms=40.0)
+    made = fed(late, *(making(f"worker{n}", items_ms=1.0, idle_ms=158.0) for n in (1, 2, 3)), wait_ms=1.0)
+    for step in range(8, 100, 16):
+        charge(made, 1, step, 500 * MS)
+    found = found_in(made)
+    assert found.loaders[0].deliver_ms > found.step_ms
+    assert found.verdict == "transfer"
+    assert found.slowest_worker_ms == pytest.approx(121.0)
+
+
 def test_a_long_copy_to_the_device_makes_transfer_the_limit() -> None:
     workers = [making(f"worker{n}", items_ms=4.0, idle_ms=7.0) for n in range(2)]
     assert found_in(fed(*workers, wait_ms=0.1, h2d_ms=5.0)).verdict == "transfer"

@@ -76,6 +76,7 @@ def starved(
     waited: float | None = None,
     measured: bool = True,
     samples_ms: tuple[float, float | None] | None = None,
+    worker_ms: float | None = None,
     order_ms: float | None = None,
     memory_bytes: float | None = None,
     host: HostUse | None = None,
@@ -104,6 +105,7 @@ def starved(
         waited: Share of steps that found no batch ready; default: all that wait.
         measured: Whether the pipeline was measured from inside.
         samples_ms: Mean and slowest sample of a worker.
+        worker_ms: Its mean batch.
         order_ms: Time of the sampler per batch.
         memory_bytes: Of the machine.
         host: The whole host; default: what ``rows`` and ``others_cpus`` say.
@@ -170,7 +172,7 @@ def starved(
         waited_ratio=default_waited if waited is None else waited,
         enough_workers=enough,
         loaders=(made,),
-        workers=() if samples_ms is None else (_worker(*samples_ms),),
+        workers=() if samples_ms is None else (_worker(*samples_ms, worker_ms),),
         parts=parts,
         slowest=0,
     )
@@ -194,7 +196,7 @@ def looked_at(padding: Padding | None) -> InputPipeline:
     )
 
 
-def _worker(mean_ms: float, max_ms: float | None) -> InputWorker:
+def _worker(mean_ms: float, max_ms: float | None, make_ms: float | None) -> InputWorker:
     return InputWorker(
         loader=0,
         process="worker0",
@@ -209,6 +211,7 @@ def _worker(mean_ms: float, max_ms: float | None) -> InputWorker:
         collate_max_ms=0.1,
         idle_ms=80.0,
         idle_ratio=0.5,
+        make_ms=make_ms,
     )
 
 

@@ -309,3 +309,9 @@ def test_slow_samples_that_make_steps_stall_get_one_queue_by_either_rule() -> No
     assert "prefetch_factor=12" in found["input-jitter"].advice
     assert "prefetch_factor=12" in found["step-outliers"].advice
     assert_agree(tuple(found.values()))
+
+    metrics = starved(burst=(0.47, 0.44), stalls=stalls, worker_ms=26.0, **knobs)
+    found = {finding.rule: finding for finding in diagnose(metrics).findings}
+    assert "prefetch_factor=12" in found["input-jitter"].advice
+    assert found["step-outliers"].change is None, "one worker has the slow samples, no queue hides all of a stall"
+    assert "one worker needs 26.0 ms for its mean batch" in found["step-outliers"].advice

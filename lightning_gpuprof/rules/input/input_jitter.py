@@ -12,9 +12,10 @@ so that a single stall does not pass. Three more conditions must hold: the worke
 batches take to make.
 
 The proposed prefetch_factor is (S / C + 1) / n, rounded up. S is the time of the slowest sample with the rest of its
-batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps. On a GPU it
-is at most the idle time of the mean step, and the rule is silent below 5 %; without a trace window, the finding is at
-most a warning.
+batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps. With a
+longer queue, a step still takes 1 / n of the mean time per batch of the worker with the slowest batches, as each worker
+loads every n-th batch. On a GPU the gain is at most the idle time of the mean step, and the rule is silent below 5 %;
+without a trace window, the finding is at most a warning.
 
 ## When it is wrong
 - Workers that wait for a CPU are slow now and then, too. If they do so for 30 % of their time, the rule is silent. If
@@ -73,6 +74,8 @@ class InputJitter(BaseRule):
         ),
         fires("the excess is at least 5 %", "info", "of the mean step", **{**_JITTER, "burst": (0.3, 0.061)}),
         fires("samples differ by a factor of 5", "critical", "mean 4.00 ms", **{**_JITTER, "samples_ms": (4.0, 21.0)}),
+        fires("one worker has the slow ones", "critical", "prefetch_factor", **_JITTER, worker_ms=24.0, saves_ms=2.29),
+        quiet("that worker sets the pace", **_JITTER, worker_ms=29.0),
         fires("others use the CPUs", "info", "The slowest sample took 200 ms", **_JITTER, others_cpus=1.5),
         fires("the GPU idles", "critical", "prefetch_factor", **_GPU, device_idle=0.3),
         fires("what the GPU does is not known", "warning", "prefetch_factor", **_GPU),
@@ -109,11 +112,13 @@ class InputJitter(BaseRule):
         mean_ms, max_ms = slowest.item_mean_ms or 0.0, slowest.item_max_ms or 0.0
         step_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))  # exact if steps differ in their wait only
         excess_ratio = wait.total_ratio - wait.median_ratio
+        most_ms = max(0.0, step_ms - found.slowest_worker_ms / state.num_workers)
         idle_ratio = step_idle_ratio(metrics)
         if idle_ratio is not None and idle_ratio < MIN_IDLE_RATIO:
             return None
         most_ratio = math.inf if idle_ratio is None else idle_ratio
-        cost = metrics.cost(excess_ratio * step_ms, lower_ratio * step_ms, step_ms=step_ms, most_ratio=most_ratio)
+        saves_ms = (min(ratio * step_ms, most_ms) for ratio in (excess_ratio, lower_ratio))
+        cost = metrics.cost(*saves_ms, step_ms=step_ms, most_ratio=most_ratio)
         slow = max_ms >= self.least_factor * mean_ms and max_ms > state.compute_ms
         if not slow or state.batch_ms < cost.ms or not cost.is_worth() or _queued(state):
             return None

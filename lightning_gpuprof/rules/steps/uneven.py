@@ -129,6 +129,9 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
         depth = min(MAX_PREFETCH, round_number(math.ceil(worst_ms / median_ms / workers)))
     if depth <= now:
         return f" A longer queue does not help: {workers} workers read far enough ahead.", None
+    worker_ms = 0.0 if metrics.input is None else metrics.input.slowest_worker_ms
+    if worker_ms > workers * median_ms:
+        return f" A longer queue hides part of a stall: one worker needs {millis(worker_ms)} for its mean batch.", None
     change = Change(call="DataLoader", arguments={"prefetch_factor": depth}, before={"prefetch_factor": now})
     hides = f"A queue of {depth * workers} batches hides a stall of {millis(worst_ms)}"
     return f" {hides}: {change.added[0]}", change

@@ -136,6 +136,14 @@ DATA: tuple[Case, ...] = (
         allowed=("too-few-workers", "input-bound", "loader-io-bound"),
     ),
     Case(
+        name="every 16th batch takes 0.2 s, 4 workers, short steps",
+        source=fit("mlp", rare_slow_items(200, every_batches=16), workers(4, prefetch_factor=1), steps=240),
+        expected=(("input-jitter", "step-outliers"),),
+        verdicts=("input-bound",),
+        allowed=("input-bound",),
+        cure="queue",
+    ),
+    Case(
         name="one worker, and each epoch reads from the disk again",
         source=fit("conv", read_from_disk(1, epochs=5), workers(1), steps=500),
         group="pair",

@@ -73,6 +73,7 @@ def _out_of_the_step(setup: Setup, change: Change) -> None:
 CURES: Mapping[str, Cure] = {
     "workers": Cure(rules=("single-process-loading", "too-few-workers")),
     "workers of bursts": Cure(rules=("too-few-workers",)),
+    "queue": Cure(rules=("input-jitter",)),
     "persistent workers": Cure(rules=("worker-startup",), measure="run"),
     "callback": Cure(rules=("callback-slow",), apply=_callback_less_often),
     "logging": Cure(rules=("logging-overhead", "step-outliers")),
