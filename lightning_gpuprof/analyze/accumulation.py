@@ -27,7 +27,7 @@ def accumulation(journal: Journal, steady: Mask) -> Accumulation | Unmeasured | 
     is_manual = header.stage == "fit" and conditions.get("model.automatic_optimization") is False
     if not is_manual or conditions.get("trainer.strategy") != DDP or header.world_size < 2:
         return None
-    completed = np.diff(steps.global_step)
+    completed = steps.stepped[1:]
     known = steady[:-1]  # of the last batch it is not recorded
     stepped = completed[known] > 0
     if not stepped.any():

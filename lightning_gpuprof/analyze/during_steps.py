@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,13 @@ class StepTime:
         self._period_ns = steps.period_ns[order]
         self._batch = steps.batch[order]
         self._epoch = steps.epoch[order]
-        self._before_ns = np.cumsum(self._period_ns) - self._period_ns
+
+    @cached_property
+    def _before_ns(self) -> Ints:
+        """Time in steps before each."""
+        before_ns = np.cumsum(self._period_ns, dtype=np.int64)
+        before_ns -= self._period_ns
+        return before_ns
 
     def until_ns(self, t_ns: int) -> int:
         """Time in steps from the start of the run to a moment."""

@@ -98,10 +98,12 @@ def _drift(journal: Journal, steady: Ints, view: _StretchBuilder) -> Drift | Non
         return None
     period_ns = journal.steps.period_ns[steady]
     blocks = min(MAX_BLOCKS, len(steady) // MIN_BLOCK_STEPS)
-    levels = np.array([statistics.median(block / 1e6) for block in np.array_split(period_ns, blocks)])
-    places = np.array([float(np.mean(block)) for block in np.array_split(np.arange(len(steady)), blocks)])
+    of_blocks = np.array_split(period_ns, blocks)
+    levels = np.array([statistics.median(block) / 1e6 for block in of_blocks])
+    sizes = np.array([len(block) for block in of_blocks])
+    places = np.cumsum(sizes) - (sizes + 1) / 2
     of_level = np.searchsorted(change_points(period_ns, MIN_JUMP), places, "right")
-    del period_ns  # of a long run it would be in the way of what comes next
+    del period_ns, of_blocks  # of a long run they would be in the way of what comes next
     found = trend(places, levels, of_level)
     if found is None:
         return None

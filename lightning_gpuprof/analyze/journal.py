@@ -10,7 +10,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze.column_store import ColumnStore
+from lightning_gpuprof.analyze.column_store import SHORT, ColumnStore
 from lightning_gpuprof.analyze.journal_columns import (
     MAX_NUMBER,
     CpuColumns,
@@ -258,19 +258,19 @@ def _groups(block: StepBlock | CpuBlock, leading: int, slots: _Slots) -> list[Gr
 
 def _since_first(running: Ints, first: Ints, counts: Ints) -> Ints:
     """Let a quantity that runs through all rows begin in each block with that block's ``first``."""
-    begin = 0
-    for number, count in zip(first.tolist(), counts.tolist(), strict=True):  # one array as long as all would be large
-        rows = running[begin : begin + count]
-        rows += number - rows[0]
-        begin += count
+    begins = np.cumsum(counts) - counts
+    shifts = first - running[begins]
+    changes = np.flatnonzero(np.diff(shifts)) + 1  # few: a block mostly goes on where the one before ends
+    for run in np.split(np.arange(len(counts)), changes) if len(counts) else ():
+        running[begins[run[0]] : begins[run[-1]] + counts[run[-1]]] += shifts[run[0]]
     return running
 
 
 def _labels(numbers: Ints) -> Ints:
-    """Numbers with which nothing is computed, in 8 or 16 bits where these hold them."""
-    largest = numbers.max(initial=0)
-    kind = next((kind for kind in (np.int8, np.int16) if largest <= np.iinfo(kind).max), None)
-    return narrow(numbers) if kind is None else numbers.astype(kind)
+    """Numbers with which nothing is computed, in as few bits as hold them."""
+    least, most = numbers.min(initial=0), numbers.max(initial=0)
+    kinds = (np.iinfo(kind) for kind in (np.int8, np.int16, np.int32, np.int64))
+    return numbers.astype(next(kind.dtype for kind in kinds if kind.min <= least and most <= kind.max))
 
 
 class _StepTable:
@@ -290,19 +290,33 @@ class _StepTable:
     def columns(self) -> StepColumns:
         self._store.close()
         batch, start_ns, global_step, epoch, counts = np.array(self._blocks, np.int64).reshape(-1, 5).T
-        period_ns = self._store.slot_sums()
-        starts = np.cumsum(period_ns)
+        period_ns = narrow(self._store.slot_sums())
+        starts = np.cumsum(period_ns, dtype=np.int64)
         starts -= period_ns
-        period_ns = narrow(period_ns)
+        rows = narrow(np.arange(len(period_ns)))
+        last = int(batch.max(initial=0)) + len(rows)
         return StepColumns(
             start_ns=_since_first(starts, start_ns, counts),
             period_ns=period_ns,
-            batch=narrow(_since_first(np.arange(len(period_ns)), batch, counts)),
-            global_step=narrow(_since_first(np.cumsum(self._store.column(0)), global_step, counts)),
+            batch=_since_first(rows if last < SHORT else rows.astype(np.int64), batch, counts),
+            first_global_step=int(global_step[0]) if len(counts) else 0,
+            stepped=_labels(self._stepped(global_step, counts)),
             epoch=np.repeat(_labels(epoch), counts),
             flags=_labels(self._store.column(1)),
             charged=self._store.slots(),
         )
+
+    def _stepped(self, global_step: Ints, counts: Ints) -> Ints:
+        """Blocks have the steps since their own first row; that row's are those since the block before."""
+        stepped = self._store.column(0)
+        if not len(counts):
+            return stepped
+        begins = np.cumsum(counts) - counts
+        stepped[begins] = 0
+        after = global_step + np.add.reduceat(stepped, begins, dtype=np.int64)
+        stepped = stepped.astype(np.int64)
+        stepped[begins[1:]] = global_step[1:] - after[:-1]
+        return stepped
 
 
 class _CpuTable:

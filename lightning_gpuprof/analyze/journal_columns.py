@@ -7,6 +7,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from lightning_gpuprof.analyze.column_store import SHORT
 from lightning_gpuprof.model.journal import (
@@ -42,7 +43,9 @@ class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
     batch: Ints
     start_ns: Ints
     period_ns: Ints
-    global_step: Ints
+    first_global_step: int
+    stepped: Ints
+    """Optimizer steps that the batch before completed, 0 for the first."""
     epoch: Ints
     flags: Ints
     charged: Mapping[int, Ints]
@@ -50,6 +53,16 @@ class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.batch)
+
+    @property
+    def global_step(self) -> Ints:
+        """Optimizer steps before each batch; made at each look."""
+        return self.first_global_step + np.cumsum(self.stepped, dtype=np.int64)
+
+    @property
+    def completes(self) -> npt.NDArray[np.bool_]:
+        """Which batches completed an optimizer step; of the last one it is not known, it counts as one that did."""
+        return np.append(self.stepped[1:] > 0, True)[: len(self)]
 
     @property
     def end_ns(self) -> int:

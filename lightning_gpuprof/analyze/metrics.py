@@ -320,7 +320,8 @@ def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tup
 def _fetch_waited(wait: Ints, period: Ints) -> float | None:
     if not len(period):
         return None
-    return float(np.mean((wait > WAIT_MIN_NS) & (wait > WAIT_MIN_RATIO * period)))
+    long = wait > WAIT_MIN_NS
+    return float(np.count_nonzero(wait[long] > WAIT_MIN_RATIO * period[long]) / len(period))
 
 
 def _overhead(journal: Journal, steady_steps: steady.Mask) -> dict[str, float | None]:

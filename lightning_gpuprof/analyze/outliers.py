@@ -174,7 +174,7 @@ def _indices(steady: Mask, far: Mask) -> Ints:
 
 def _kinds(steps: StepColumns, steady: Mask) -> list[Mask]:
     """The steady steps that end with an optimizer step and the others; all as one if either are hardly any."""
-    stepping = (np.diff(steps.global_step, append=steps.global_step[-1] + 1) > 0)[steady]
+    stepping = steps.completes[steady]
     if min(stepping.sum(), (~stepping).sum()) < MIN_OF_A_KIND:
         return [np.ones(len(stepping), np.bool_)]
     return [stepping, ~stepping]

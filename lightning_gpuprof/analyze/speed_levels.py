@@ -53,12 +53,12 @@ def change_points(period_ns: npt.NDArray[np.number], least_shift: float = MIN_SH
     n = len(period_ns)
     if n < 2 * MIN_STEPS:
         return []
-    logs = np.maximum(period_ns, 1, dtype=np.float64)
-    np.log(logs, out=logs)
     size = max(BLOCK_STEPS, -(-n // MAX_BLOCKS))
     m = n // size
-    pieces = np.array_split(logs[: m * size].reshape(m, size), MEDIAN_PIECES)  # each is copied
-    levels = np.concatenate([np.median(piece, axis=1) for piece in pieces])
+    pieces = np.array_split(period_ns[: m * size].reshape(m, size), MEDIAN_PIECES)  # each is copied
+    levels = np.log(np.maximum(np.concatenate([np.median(piece, axis=1) for piece in pieces]), 1))
+    logs = np.maximum(period_ns, 1, dtype=np.float32)  # exact to a millionth, in half the memory
+    np.log(logs, out=logs)
     least = max(2, math.ceil(max(MIN_STEPS, MIN_RATIO * n) / size))
     variance = max(_long_run_variance(levels, m // 16), MEDIAN_VARIANCE * _long_run_variance(logs, n // 16) / size)
     found = _partition(_despiked(levels) / math.sqrt(variance), least)

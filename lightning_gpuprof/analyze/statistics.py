@@ -113,12 +113,18 @@ def lower_bound_of_total_share(part: Times, period: Times) -> float:
         A ratio; of fewer than three steps the smallest one of a step.
     """
     size = -(-len(part) // BOOTSTRAP_MAX_STEPS)
-    edges = np.arange(0, len(part), size)
-    part, period = (np.add.reduceat(times, edges, dtype=np.float64) for times in (part, period))
+    part, period = (_cells(times, size) for times in (part, period))
     if len(part) < 3:
         return float((part / period).min())
     chosen = _resampled(len(part))
     return float(np.quantile(part[chosen].sum(axis=1) / period[chosen].sum(axis=1), LOWER_QUANTILE))
+
+
+def _cells(times: npt.NDArray[np.number], size: int) -> Floats:
+    """Sums of so many neighbours each; the last one is of what is left."""
+    whole = len(times) - len(times) % size
+    rows = times[:whole].reshape(-1, size).sum(axis=1)
+    return np.append(rows, times[whole:].sum()).astype(np.float64) if whole < len(times) else rows.astype(np.float64)
 
 
 def _lower_bound_of_both_halves(part: Floats, period: Floats) -> float:
@@ -168,8 +174,7 @@ def _interval_of_mean(values: npt.NDArray[np.floating]) -> tuple[float, float]:
     """
     n = len(values)
     size = -(-n // INTERVAL_CELLS)
-    cells = np.add.reduceat(values, np.arange(0, n, size))[: n // size]  # without a last one that is not full
-    cells = cells.astype(np.float64)
+    cells = _cells(values, size)[: n // size]  # without a last one that is not full
     m = len(cells)
     length = max(1, round(n ** (1 / 3) / size))
     starts = np.random.default_rng(_SEED).integers(0, m - length + 1, (INTERVAL_ROUNDS, -(-m // length)))

@@ -158,7 +158,7 @@ def _optimizer_steps(journal: Journal) -> int:
     if journal.header.stage != "fit":
         return 0
     done = journal.footer.global_step if journal.footer is not None else None
-    steps = journal.steps.global_step
+    steps = journal.steps
     if done is not None and len(steps):
-        return done - int(steps[0])
-    return int(np.count_nonzero(np.diff(steps))) + 1 if len(steps) else 0
+        return done - steps.first_global_step
+    return int(np.count_nonzero(steps.stepped)) + 1 if len(steps) else 0

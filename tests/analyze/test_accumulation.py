@@ -27,7 +27,7 @@ def rank(every: int, *, optimizers: int = 1, timed: bool = True, ranks: int = 2,
         one,
         header=msgspec.structs.replace(one.header, world_size=ranks),
         slots=slots,
-        steps=replace(one.steps, charged=charged, global_step=optimizers * (BATCHES // every)),
+        steps=replace(one.steps, charged=charged, stepped=optimizers * ((BATCHES % every == 0) & (BATCHES > 0))),
         conditions={**one.conditions, **manual, **conditions},
     )
 

@@ -163,7 +163,7 @@ def accumulating(n: int, every: int) -> Journal:
     """Micro-steps of 10 ms, of which each so many-th ends with an update of 8 ms."""
     of = journal(n)
     of.slots = [*of.slots, Slot(id=9, action="update", phase="optimizer")]
-    of.steps.global_step[:] = np.arange(n) // every
+    of.steps.stepped[:] = (np.arange(n) % every == 0) & (np.arange(n) > 0)
     for index in range(every - 1, n, every):
         charge(of, 9, index, 8 * MS)
     return of
