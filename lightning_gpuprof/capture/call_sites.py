@@ -57,7 +57,7 @@ _SHORT_PAUSE_S = 0.004
 _LATE_NS = 20_000_000
 """So much later than planned a call mostly comes at most."""
 _PROMPT_S = 50e-6
-"""Time slice of the interpreter for a look."""
+"""Time slice of the interpreter while a look is due; the look itself nobody interrupts."""
 _SETTLE_NS = 12_000_000
 """Longer than a usual slice and a call in C: where the main thread let go before says nothing of where it is then."""
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -364,7 +364,7 @@ class CallSiteSampler:
         if looks:
             with _prompt_switches():
                 _sleep_until(due_ns + _SETTLE_NS)
-                self._look(t_ns)
+            self._look(t_ns)
 
     def _ask(self, due_ns: int) -> None:
         """Let go of the interpreter until then, and see whether it takes as long as from Python to get it back.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -22,6 +22,7 @@ from lightning_gpuprof.model.journal import CallSites
 HERE = Path(__file__)
 SECOND = 1_000_000_000
 PATIENCE_S = 30.0
+T = TypeVar("T")
 
 
 class Blocked:
@@ -415,55 +416,62 @@ def test_python_that_is_over_before_a_time_slice_ends_is_seen_in_its_own_line(tm
     assert first >= 15  # of 60 expected; with slices of 5 ms it is 1 or none
 
 
-def test_the_time_slice_of_the_interpreter_is_short_for_a_look_only(
-    blocked: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def looked_while_short(sampler: CallSiteSampler, act: Callable[[], T]) -> T:
+    """Look until another thread came to act while the interpreter's time slice was short, and what it returned."""
+    usual_s, over = sys.getswitchinterval(), threading.Event()
+
+    def act_in_time() -> T | None:
+        while not over.wait(0.0002):
+            if sys.getswitchinterval() < usual_s:
+                return act()
+        return None
+
+    with ThreadPoolExecutor(1) as pool:
+        acting = pool.submit(act_in_time)
+        try:
+            for _ in range(100):
+                sampler.sample(2 * SECOND)
+                if acting.done():
+                    break
+        finally:
+            over.set()
+        found = acting.result()
+    assert found is not None
+    return found
+
+
+def test_the_time_slice_of_the_interpreter_is_short_until_a_look_only(blocked: Start, tmp_path: Path) -> None:
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
-    seen: list[float] = []
-    code = user_code(tmp_path)
-    stack_of = code.stack_of
+    usual_s, seen = sys.getswitchinterval(), []
 
-    def noting(frame: Any) -> str | None:
+    def current_slot() -> int:
         seen.append(sys.getswitchinterval())
-        return stack_of(frame)
+        return 1
 
-    monkeypatch.setattr(code, "stack_of", noting)
-    usual_s = sys.getswitchinterval()
-    sampler = CallSiteSampler(thread, lambda: 1, user_code=code)
-    sampler.sample(0)
-    assert seen == [pytest.approx(50e-6)]
+    sampler = CallSiteSampler(thread, current_slot, user_code=user_code(tmp_path))
+    assert looked_while_short(sampler, sys.getswitchinterval) == pytest.approx(50e-6)
+    assert set(seen) == {usual_s}
     assert sys.getswitchinterval() == usual_s
-
-    def changing(frame: Any) -> str | None:
-        sys.setswitchinterval(0.004)
-        return stack_of(frame)
-
-    monkeypatch.setattr(code, "stack_of", changing)
     try:
-        sampler.sample(2 * SECOND)
+        looked_while_short(sampler, lambda: sys.setswitchinterval(0.004) or True)
         assert sys.getswitchinterval() == pytest.approx(0.004)
     finally:
         sys.setswitchinterval(usual_s)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
-def test_a_process_forked_during_a_look_has_the_usual_time_slice(
-    blocked: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_forked_before_a_look_has_the_usual_time_slice(blocked: Start, tmp_path: Path) -> None:
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
-    usual_s, codes = sys.getswitchinterval(), []
-    code = user_code(tmp_path)
+    usual_s = sys.getswitchinterval()
 
-    def forking(frame: Any) -> str | None:
+    def code_of_fork() -> int:
         child = os.fork()
         if not child:
             os._exit(0 if sys.getswitchinterval() == usual_s else 1)
-        codes.append(os.waitpid(child, 0)[1])
-        return None
+        return os.waitpid(child, 0)[1]
 
-    monkeypatch.setattr(code, "stack_of", forking)
-    CallSiteSampler(thread, lambda: 1, user_code=code).sample(0)
-    assert codes == [0]
+    sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
+    assert looked_while_short(sampler, code_of_fork) == 0
 
 
 def test_what_is_written_in_a_line_is_noted_once_and_not_of_a_file_that_changed(blocked: Start, tmp_path: Path) -> None:
