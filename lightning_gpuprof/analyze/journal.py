@@ -65,6 +65,9 @@ MAX_BLOCK_ROWS = 1 << 16
 _LONGEST_HEADER = 1 << 20
 """A longer first line is damage."""
 
+_BUFFER_BYTES = 1 << 20
+"""Of 8 kB, Python's own, most lines would be put together from several."""
+
 
 def read_journal(path: Path, most_bytes: int | None = None) -> Journal:
     """Read a journal, also one of a run that is still going or was killed.
@@ -85,7 +88,7 @@ def read_journal(path: Path, most_bytes: int | None = None) -> Journal:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise JournalError(f"{path}: not a file")
-        with open(path, "rb") as file:
+        with open(path, "rb", _BUFFER_BYTES) as file:
             header = _header(path, file.readline(_LONGEST_HEADER))
             if most_bytes is None or os.fstat(file.fileno()).st_size <= most_bytes:
                 return _read_lines(header, file)
@@ -111,7 +114,7 @@ def _read_lines(header: Header, lines: Iterable[bytes], *, is_whole: bool = True
     journal = Journal(header=header, slots=[], steps=_StepTable().columns(), cpu=_CpuTable().columns())
     decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
     for line in lines:
-        if not line.strip():
+        if line.isspace():
             continue
         try:
             record = decoder.decode(line)
@@ -249,10 +252,8 @@ def _groups(block: StepBlock | CpuBlock, leading: int, slots: _Slots) -> list[Gr
     if block.crc32 != block.checksum() or not 0 < block.count <= MAX_BLOCK_ROWS:
         raise ValueError("a damaged block")
     groups = list(unpack(block.widths, block.count, block.data))
-    for group in groups:
-        for number in group.columns.tolist():
-            if number >= leading:
-                slots.use(number - leading)
+    if (used := len(block.widths.rstrip("0"))) > leading:
+        slots.use(used - leading - 1)
     return groups
 
 
