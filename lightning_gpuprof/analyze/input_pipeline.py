@@ -89,7 +89,7 @@ def input_pipeline(
         step_ms=step_ms,
         wait_ms=None if wait is None else wait.median_ms,
         waited_ratio=waited_ratio,
-        enough_workers=None if kind == "not-enough-data" else _enough_workers(slowest, step_ms),
+        enough_workers=None if kind == "not-enough-data" else _enough_workers(slowest, step_ms, kind),
         loaders=loaders,
         workers=tuple(sorted(workers, key=lambda w: (w.loader, len(w.process), w.process))),
         parts=_parts(last, _own_regions(journal, workers)),
@@ -316,10 +316,11 @@ def _parts(last: Mapping[str, Sample], own_regions: Sequence[tuple[float, InputP
     return tuple(part for _, part in sorted(found, key=lambda pair: -pair[0]))
 
 
-def _enough_workers(slowest: InputLoader | None, step_ms: float | None) -> int | None:
+def _enough_workers(slowest: InputLoader | None, step_ms: float | None, kind: InputVerdictKind) -> int | None:
     if slowest is None or slowest.make_ms is None or not step_ms:
         return None
-    return enough_workers(slowest.make_ms, step_ms)
+    enough = enough_workers(slowest.make_ms, step_ms)
+    return min(enough, slowest.workers) if kind == "transfer" and slowest.workers else enough
 
 
 def _verdict(
@@ -367,6 +368,11 @@ def _verdict(
     idle = slowest.idle_ratio or 0.0
     mean_ms = step_ms / (1 - wait.total_ratio) if wait.total_ratio < 1 else period_ms  # exact likewise
     if slowest.deliver_ms < SLACK_RATIO * max(period_ms, mean_ms) and idle > 1 - SLACK_RATIO:
+        if slowest.deliver_ms >= SLACK_RATIO * period_ms:
+            return (
+                "transfer",
+                f"{delivers}; slow batches of one worker hold up the others, idle {percent(idle)} of the time",
+            )
         idle_text = f", although the workers are idle {percent(idle)} of the time"
         return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text}"
     return "processing", f"{delivers} and then waits {millis(wait.median_ms)}"

@@ -66,7 +66,7 @@ _LONGEST_HEADER = 1 << 20
 """A longer first line is damage."""
 
 _BUFFER_BYTES = 1 << 20
-"""Of 8 kB, Python's own, most lines would be put together from several."""
+"""Python's own is shorter than most lines. For the ends of a file it is long enough."""
 
 
 def read_journal(path: Path, most_bytes: int | None = None) -> Journal:
@@ -88,7 +88,7 @@ def read_journal(path: Path, most_bytes: int | None = None) -> Journal:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise JournalError(f"{path}: not a file")
-        with open(path, "rb", _BUFFER_BYTES) as file:
+        with open(path, "rb", _BUFFER_BYTES if most_bytes is None else -1) as file:
             header = _header(path, file.readline(_LONGEST_HEADER))
             if most_bytes is None or os.fstat(file.fileno()).st_size <= most_bytes:
                 return _read_lines(header, file)
@@ -114,7 +114,7 @@ def _read_lines(header: Header, lines: Iterable[bytes], *, is_whole: bool = True
     journal = Journal(header=header, slots=[], steps=_StepTable().columns(), cpu=_CpuTable().columns())
     decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
     for line in lines:
-        if line.isspace():
+        if not line or line.isspace():
             continue
         try:
             record = decoder.decode(line)
@@ -261,14 +261,14 @@ def _since_first(running: Ints, first: Ints, counts: Ints) -> Ints:
     """Let a quantity that runs through all rows begin in each block with that block's ``first``."""
     begins = np.cumsum(counts) - counts
     shifts = first - running[begins]
-    changes = np.flatnonzero(np.diff(shifts)) + 1  # few: a block mostly goes on where the one before ends
+    changes = np.flatnonzero(np.diff(shifts)) + 1  # few of steps: a block mostly goes on where the one before ends
     for run in np.split(np.arange(len(counts)), changes) if len(counts) else ():
         running[begins[run[0]] : begins[run[-1]] + counts[run[-1]]] += shifts[run[0]]
     return running
 
 
 def _labels(numbers: Ints) -> Ints:
-    """Numbers with which nothing is computed, in as few bits as hold them."""
+    """Small numbers in as few bits as hold them; whoever adds them needs more."""
     least, most = numbers.min(initial=0), numbers.max(initial=0)
     kinds = (np.iinfo(kind) for kind in (np.int8, np.int16, np.int32, np.int64))
     return numbers.astype(next(kind.dtype for kind in kinds if kind.min <= least and most <= kind.max))

@@ -61,7 +61,7 @@ class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def completes(self) -> npt.NDArray[np.bool_]:
-        """Which batches completed an optimizer step; of the last one it is not known, it counts as one that did."""
+        """Which batches completed an optimizer step; the last one, of which it is not known, counts as one that did."""
         return np.append(self.stepped[1:] > 0, True)[: len(self)]
 
     @property

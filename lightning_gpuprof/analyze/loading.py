@@ -127,6 +127,7 @@ def _loading(metrics: Metrics) -> Loading:
         on_gpu=metrics.condition("device.type") == "cuda",
         dataset=facts.dataset,
         slowest_batch_ms=_slowest_batch_ms(metrics, made),
+        queue_pace_ms=_queue_pace_ms(metrics, made),
         made=made,
         compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
         queued_ms=_cpu_wait_ms(metrics, workers=workers, period_ms=period_ms),
@@ -148,6 +149,18 @@ def _slowest_batch_ms(metrics: Metrics, made: InputLoader | None) -> float | Non
         return None
     samples_ms = [one.item_max_ms for one in metrics.input.workers if one.loader == made.loader and one.item_max_ms]
     return max(samples_ms) + made.make_ms if samples_ms else None
+
+
+def _queue_pace_ms(metrics: Metrics, made: InputLoader | None) -> float:
+    """Without the longest item and collation of each worker, which may be its first."""
+    if made is None or not made.workers or metrics.input is None or metrics.condition("loader.in_order") is False:
+        return 0.0
+    own_ms = [
+        one.make_ms - ((one.item_max_ms or 0.0) + (one.collate_max_ms or 0.0)) / max(1, one.batches)
+        for one in metrics.input.workers
+        if one.loader == made.loader and one.make_ms is not None and possible(one.make_ms)
+    ]
+    return max(0.0, max(own_ms, default=0.0)) / made.workers
 
 
 def _fetch_cost_ms(metrics: Metrics, made: InputLoader | None, wait_ms: float, *, workers: int) -> float | None:

@@ -168,7 +168,7 @@ def _refined(logs: Floats, found: list[int], size: int) -> list[int]:
     exact = []
     for a, c, b in zip(bounds, bounds[1:], bounds[2:], strict=False):
         reach = min(2 * size, (c - a) // 2, (b - c) // 2)
-        near = logs[c - reach : c + reach]
+        near = logs[c - reach : c + reach].astype(np.float64)
         # Moving a step from the right to the left side changes the error by this much.
         change = np.abs(near - statistics.median(logs[a:c])) - np.abs(near - statistics.median(logs[c:b]))
         exact.append(c - reach + int(np.argmin(np.concatenate([[0.0], np.cumsum(change)]))))

@@ -57,7 +57,7 @@ _SHORT_PAUSE_S = 0.004
 _LATE_NS = 20_000_000
 """So much later than planned a call mostly comes at most."""
 _PROMPT_S = 50e-6
-"""Time slice of the interpreter while a look is due; the look itself nobody interrupts."""
+"""Time slice of the interpreter while a look is due; the look itself is hardly interrupted."""
 _SETTLE_NS = 12_000_000
 """Longer than a usual slice and a call in C: where the main thread let go before says nothing of where it is then."""
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -271,7 +271,7 @@ class CallSiteSampler:
     """Looks at where the main thread is, and counts per slot and place in the user's code.
 
     It can look only when the main thread lets go of the interpreter: in a blocking call, in a tensor operation, or when
-    its time slice ends. A slice of 5 ms would hide all Python that is over by then, so for a look it is a hundredth.
+    its time slice ends. A slice of 5 ms would hide all Python that is over by then, so before a look it is a hundredth.
     """
 
     thread_id: int

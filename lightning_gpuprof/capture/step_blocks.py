@@ -67,8 +67,9 @@ def cpu_block(steps: Sequence[ClosedStep]) -> CpuBlock | None:
     delay_known = all(s.run_delay_ns >= 0 for s in sampled)
     table = _table([(s.batch, s.run_delay_ns if delay_known else 0, s.cpu_charged or []) for s in sampled])
     _make_differences(table[0])
-    table[1:] += CPU_UNIT_NS // 2
-    table[1:] //= CPU_UNIT_NS
+    table[1:] //= CPU_UNIT_NS // 2  # rounded, without a sum that 32 bits may not hold
+    table[1:] += 1
+    table[1:] //= 2
     widths, data = pack(table)
     block = CpuBlock(
         first_batch=sampled[0].batch,

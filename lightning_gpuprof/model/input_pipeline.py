@@ -10,7 +10,7 @@ InputVerdictKind = Literal["processing", "transfer", "compute", "not-enough-data
 
 INPUT_VERDICT_TERMS: dict[InputVerdictKind, str] = {
     "processing": "batches take longer to load than steps take to use them",
-    "transfer": "batches are made in time, but reach the model late",
+    "transfer": "batches reach the model late although workers have time left",
     "compute": "batches wait for the model: the step itself is the limit",
     "not-enough-data": "too little was measured",
 }
@@ -143,15 +143,6 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     """Most expensive first."""
     queues: tuple[InputQueue, ...] = ()
     slowest: int | None = None
-
-    @property
-    def slowest_worker_ms(self) -> float:
-        """Mean time per batch of the slowest loader's worker with the slowest batches; 0: not known.
-
-        Each of n workers makes every n-th batch: no queue makes a step shorter than 1 / n of this.
-        """
-        own = (worker.make_ms or 0.0 for worker in self.workers if worker.loader == self.slowest)
-        return max(own, default=0.0)
 
 
 def enough_workers(make_ms: float, step_ms: float) -> int:

@@ -172,6 +172,9 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     """Threads on which torch computes the model on the same CPUs; None: on a GPU, or not known."""
     slowest_batch_ms: float | None = None
     """What a batch with the slowest sample takes in a worker; None: samples were not timed."""
+    queue_pace_ms: float = 0.0
+    """The mean step is at least this, however long the queue: in order, each of n workers loads every n-th batch, so it
+    is 1 / n of the slowest worker's mean batch. 0: not known, or batches come in any order."""
     made: InputLoader | None = None
     """How batches are made, as measured in the processes that make them; None: not measured there."""
     queued_ms: float = 0.0
@@ -210,6 +213,21 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     def compute_ms(self) -> float:
         """Median time that the step needs without the wait."""
         return max(_MIN_COMPUTE_MS, self.period_ms - self.wait.median_ms)
+
+    @property
+    def mean_ms(self) -> float:
+        """The mean step: exact if steps differ in their wait only."""
+        return self.compute_ms / (1.0 - min(0.99, self.wait.total_ratio))
+
+    @property
+    def queue_saves_ms(self) -> float:
+        """The most that a longer queue saves of the mean step."""
+        return max(0.0, self.mean_ms - self.queue_pace_ms)
+
+    @property
+    def one_worker_lags(self) -> bool:
+        """Whether the slowest worker leaves a longer queue less than half of what rare long waits cost."""
+        return self.queue_saves_ms < 0.5 * (self.wait.total_ratio - self.wait.median_ratio) * self.mean_ms
 
     @property
     def waited_ms(self) -> float:

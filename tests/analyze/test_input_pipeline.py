@@ -145,7 +145,7 @@ def test_workers_without_work_while_the_training_waits_make_transfer_the_limit()
     assert "although the workers are idle 90 % of the time" in found.summary
 
 
-def test_idle_workers_behind_a_slow_one_are_not_the_limit_although_a_mean_batch_takes_longer_than_a_step() -> None:
+def test_workers_that_idle_behind_a_slow_one_are_not_too_few() -> None:
     late = making("worker0", items_ms=120.0, idle_ms=40.0)
     made = fed(late, *(making(f"worker{n}", items_ms=1.0, idle_ms=158.0) for n in (1, 2, 3)), wait_ms=1.0)
     for step in range(8, 100, 16):
@@ -153,7 +153,8 @@ def test_idle_workers_behind_a_slow_one_are_not_the_limit_although_a_mean_batch_
     found = found_in(made)
     assert found.loaders[0].deliver_ms > found.step_ms
     assert found.verdict == "transfer"
-    assert found.slowest_worker_ms == pytest.approx(121.0)
+    assert "slow batches of one worker hold up the others, idle 80 % of the time" in found.summary
+    assert found.enough_workers == 4
 
 
 def test_a_long_copy_to_the_device_makes_transfer_the_limit() -> None:

@@ -416,14 +416,14 @@ def test_python_that_is_over_before_a_time_slice_ends_is_seen_in_its_own_line(tm
     assert first >= 15  # of 60 expected; with slices of 5 ms it is 1 or none
 
 
-def looked_while_short(sampler: CallSiteSampler, act: Callable[[], T]) -> T:
+def looked_while_short(sampler: CallSiteSampler, act: Callable[[float], T]) -> T:
     """Look until another thread came to act while the interpreter's time slice was short, and what it returned."""
     usual_s, over = sys.getswitchinterval(), threading.Event()
 
     def act_in_time() -> T | None:
         while not over.wait(0.0002):
-            if sys.getswitchinterval() < usual_s:
-                return act()
+            if (short_s := sys.getswitchinterval()) < usual_s:
+                return act(short_s)
         return None
 
     with ThreadPoolExecutor(1) as pool:
@@ -440,7 +440,7 @@ def looked_while_short(sampler: CallSiteSampler, act: Callable[[], T]) -> T:
     return found
 
 
-def test_the_time_slice_of_the_interpreter_is_short_until_a_look_only(blocked: Start, tmp_path: Path) -> None:
+def test_the_time_slice_of_the_interpreter_is_short_only_until_a_look(blocked: Start, tmp_path: Path) -> None:
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     usual_s, seen = sys.getswitchinterval(), []
 
@@ -449,11 +449,11 @@ def test_the_time_slice_of_the_interpreter_is_short_until_a_look_only(blocked: S
         return 1
 
     sampler = CallSiteSampler(thread, current_slot, user_code=user_code(tmp_path))
-    assert looked_while_short(sampler, sys.getswitchinterval) == pytest.approx(50e-6)
+    assert looked_while_short(sampler, lambda short_s: short_s) == pytest.approx(50e-6)
     assert set(seen) == {usual_s}
     assert sys.getswitchinterval() == usual_s
     try:
-        looked_while_short(sampler, lambda: sys.setswitchinterval(0.004) or True)
+        looked_while_short(sampler, lambda _: sys.setswitchinterval(0.004) or True)
         assert sys.getswitchinterval() == pytest.approx(0.004)
     finally:
         sys.setswitchinterval(usual_s)
@@ -464,7 +464,7 @@ def test_a_process_forked_before_a_look_has_the_usual_time_slice(blocked: Start,
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     usual_s = sys.getswitchinterval()
 
-    def code_of_fork() -> int:
+    def code_of_fork(_: float) -> int:
         child = os.fork()
         if not child:
             os._exit(0 if sys.getswitchinterval() == usual_s else 1)

@@ -8,6 +8,7 @@ import pytest
 from lightning_gpuprof.capture.step_blocks import cpu_block, step_blocks
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.model.journal import STEP_COLUMNS
+from lightning_gpuprof.model.packing import unpack
 
 
 def steps(count: int, *, slots: int = 3, **fields: Any) -> list[ClosedStep]:
@@ -77,6 +78,16 @@ def test_a_step_that_cannot_be_is_reported_and_left_out(charged: list[int]) -> N
     assert reported == ([] if charged == [54] else [18])
 
 
+def sum_of(widths: str, rows: int, data: bytes) -> int:
+    """All numbers of a packed table."""
+    places = [256**place for place in range(8)]
+    return sum(
+        place * int(plane.sum(dtype=np.int64))
+        for group in unpack(widths, rows, data)
+        for place, plane in zip(places, group.planes, strict=False)
+    )
+
+
 def test_only_sampled_steps_have_cpu_time() -> None:
     assert cpu_block(steps(5)) is None
     sampled = [
@@ -88,3 +99,12 @@ def test_only_sampled_steps_have_cpu_time() -> None:
     assert block.widths == "11" + "102"
     unknown = cpu_block([*sampled[:4], sampled[4]._replace(run_delay_ns=-1)])
     assert not unknown.delay_known
+
+
+@pytest.mark.parametrize("ns", [2**31 - 501, 2**31 - 500, 2**31 - 1, 2**31, 2**40 + 499, 2**40 + 500])
+def test_times_at_the_end_of_32_bits_are_kept(ns: int) -> None:
+    given = [step._replace(charged=[ns], end_ns=step.batch * ns + ns, start_ns=step.batch * ns) for step in steps(3)]
+    (block,) = step_blocks(given, no_problem)
+    assert sum_of(block.widths, block.count, block.data) == 3 * ns + 2  # and an optimizer step in each but the first
+    block = cpu_block([step._replace(cpu_charged=[ns], run_delay_ns=0) for step in given])
+    assert sum_of(block.widths, block.count, block.data) == 3 * ((ns + 500) // 1000) + 2

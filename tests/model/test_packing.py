@@ -37,6 +37,11 @@ def test_each_width_begins_and_ends_where_its_numbers_do() -> None:
     assert (unpacked(packed.widths, 1, packed.data) == table).all()
 
 
+def test_numbers_of_32_bits_are_packed_as_those_of_64() -> None:
+    table = np.array([range(40), [2**31 - 1 - n for n in range(40)], [0] * 40, [2**31 - 1, *range(39)]], np.int64)
+    assert pack(table.astype(np.int32)) == pack(table)
+
+
 def test_columns_of_zeros_take_no_room() -> None:
     few = pack(np.ones((1, 500), np.int64))
     many = pack(np.concatenate([np.ones((1, 500), np.int64), np.zeros((40, 500), np.int64)]))

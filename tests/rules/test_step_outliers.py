@@ -310,8 +310,9 @@ def test_slow_samples_that_make_steps_stall_get_one_queue_by_either_rule() -> No
     assert "prefetch_factor=12" in found["step-outliers"].advice
     assert_agree(tuple(found.values()))
 
-    metrics = starved(burst=(0.47, 0.44), stalls=stalls, worker_ms=26.0, **knobs)
-    found = {finding.rule: finding for finding in diagnose(metrics).findings}
-    assert "prefetch_factor=12" in found["input-jitter"].advice
-    assert found["step-outliers"].change is None, "one worker has the slow samples, no queue hides all of a stall"
-    assert "one worker needs 26.0 ms for its mean batch" in found["step-outliers"].advice
+    lagging = starved(burst=(0.47, 0.44), stalls=stalls, worker_ms=34.0, run={"loader.in_order": True}, **knobs)
+    found = {finding.rule: finding for finding in diagnose(lagging).findings}
+    assert found["input-jitter"].change.arguments == {"in_order": False}
+    assert found["step-outliers"].change is None, "one worker has the slow samples: no queue hides all of the stalls"
+    assert "one worker needs 33.0 ms per batch on average" in found["step-outliers"].advice
+    assert_agree(tuple(found.values()))

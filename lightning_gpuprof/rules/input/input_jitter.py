@@ -13,9 +13,9 @@ batches take to make.
 
 The proposed prefetch_factor is (S / C + 1) / n, rounded up. S is the time of the slowest sample with the rest of its
 batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps. With a
-longer queue, a step still takes 1 / n of the mean time per batch of the worker with the slowest batches, as each worker
-loads every n-th batch. On a GPU the gain is at most the idle time of the mean step, and the rule is silent below 5 %;
-without a trace window, the finding is at most a warning.
+longer queue, a step still takes at least 1 / n of the slowest worker's mean batch, as each worker loads every n-th
+batch. If that leaves less than half of the gain, another order of batches is proposed. On a GPU the gain is at most the
+idle time of the mean step, and the rule is silent below 5 %; without a trace window, the finding is at most a warning.
 
 ## When it is wrong
 - Workers that wait for a CPU are slow now and then, too. If they do so for 30 % of their time, the rule is silent. If
@@ -45,8 +45,11 @@ from lightning_gpuprof.rules.steps.uneven import UNTIL_FULL
 _QUEUED_RATIO = 0.30
 """Share of loading batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
 
+_ALIKE = "make slow samples (large files, long sequences) as cheap as the others"
+
 _JITTER = {"burst": (0.3, 0.25), "items_ms": 15.0, "verdict": "compute", "samples_ms": (1.0, 200.0)}
 _ANY = {**_JITTER, "run": {"loader.in_order": True}, "saves_ms": 4.15}  # 29 % of a mean step of 10 / 0.7 ms
+_NO_ORDER = {"loader.in_order": False}
 _GPU = {**_JITTER, "run": {"device.type": "cuda"}}
 
 
@@ -74,8 +77,17 @@ class InputJitter(BaseRule):
         ),
         fires("the excess is at least 5 %", "info", "of the mean step", **{**_JITTER, "burst": (0.3, 0.061)}),
         fires("samples differ by a factor of 5", "critical", "mean 4.00 ms", **{**_JITTER, "samples_ms": (4.0, 21.0)}),
-        fires("one worker has the slow ones", "critical", "prefetch_factor", **_JITTER, worker_ms=24.0, saves_ms=2.29),
-        quiet("that worker sets the pace", **_JITTER, worker_ms=29.0),
+        fires(
+            "one worker has more of the slow ones",
+            "warning",
+            "prefetch_factor",
+            **_JITTER,
+            worker_ms=24.0,
+            saves_ms=2.79,
+        ),
+        fires("it has nearly all", "critical", "needs 26.0 ms per batch ... no queue hides", **_ANY, worker_ms=27.0),
+        quiet("it has all, and the order is not known", **_JITTER, worker_ms=29.5),
+        fires("batches come in any order", "critical", "Queue more", **_JITTER, run=_NO_ORDER, worker_ms=29.5),
         fires("others use the CPUs", "info", "The slowest sample took 200 ms", **_JITTER, others_cpus=1.5),
         fires("the GPU idles", "critical", "prefetch_factor", **_GPU, device_idle=0.3),
         fires("what the GPU does is not known", "warning", "prefetch_factor", **_GPU),
@@ -110,14 +122,16 @@ class InputJitter(BaseRule):
         if found.verdict == "processing" or state.slowest_batch_ms is None:
             return None
         mean_ms, max_ms = slowest.item_mean_ms or 0.0, slowest.item_max_ms or 0.0
-        step_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))  # exact if steps differ in their wait only
-        excess_ratio = wait.total_ratio - wait.median_ratio
-        most_ms = max(0.0, step_ms - found.slowest_worker_ms / state.num_workers)
+        step_ms, excess_ratio = state.mean_ms, wait.total_ratio - wait.median_ratio
+        in_order = metrics.condition("loader.in_order") is True
+        in_any_order = in_order and state.one_worker_lags
+        most_ms = max(0.0, step_ms - state.batch_ms / state.num_workers) if in_any_order else state.queue_saves_ms
+        kept = min(1.0, most_ms / (excess_ratio * step_ms))
         idle_ratio = step_idle_ratio(metrics)
         if idle_ratio is not None and idle_ratio < MIN_IDLE_RATIO:
             return None
         most_ratio = math.inf if idle_ratio is None else idle_ratio
-        saves_ms = (min(ratio * step_ms, most_ms) for ratio in (excess_ratio, lower_ratio))
+        saves_ms = (kept * ratio * step_ms for ratio in (excess_ratio, lower_ratio))
         cost = metrics.cost(*saves_ms, step_ms=step_ms, most_ratio=most_ratio)
         slow = max_ms >= self.least_factor * mean_ms and max_ms > state.compute_ms
         if not slow or state.batch_ms < cost.ms or not cost.is_worth() or _queued(state):
@@ -125,9 +139,11 @@ class InputJitter(BaseRule):
         crowded = state.is_crowded
         if crowded and max_ms < self.least_crowded_ms:
             return None
-        advice = _advice(metrics, state, slowest_ms=state.slowest_batch_ms)
+        advice = (
+            _any_order(state) if in_any_order else _queue(metrics, state, state.slowest_batch_ms, in_order=in_order)
+        )
         return self.finding(
-            severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
+            severity="info" if crowded else wait_severity(idle_ratio, kept * lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
             f"takes {percent(excess_ratio)} of the mean step. On average, {counted(state.num_workers, 'worker')} would "
@@ -141,7 +157,7 @@ class InputJitter(BaseRule):
                 self.fact("num_workers", state.num_workers),
             ),
             cost=cost,
-            leaves="" if advice[1] is None else UNTIL_FULL,
+            leaves="" if advice[1] is None or in_any_order else UNTIL_FULL,
             confidence=0.5 if crowded else 0.8,
             explains=claims.OUTLIERS,
             phase="data_wait",
@@ -163,15 +179,21 @@ def _queued(state: Loading) -> bool:
     return isinstance(state.worker_time, WorkerTime) and state.worker_time.queued_ratio >= _QUEUED_RATIO
 
 
-def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> Advice:
+def _any_order(state: Loading) -> Advice:
+    change = setting("DataLoader", in_order=(True, False))
+    return (
+        f"If the order of batches does not matter: {change.added[0]}. One worker needs "
+        f"{millis(state.queue_pace_ms * state.num_workers)} per batch on average, which no queue hides. Or {_ALIKE}."
+    ), change
+
+
+def _queue(metrics: Metrics, state: Loading, slowest_ms: float, *, in_order: bool) -> Advice:
     now = 2 if metrics.loader is None else metrics.loader.queued_per_worker
     wanted = state.queue_for(slowest_ms)
-    alike = "make slow samples (large files, long sequences) as cheap as the others"
-    in_order = metrics.condition("loader.in_order") is True
     order = " If the order of batches does not matter: DataLoader(..., in_order=False)." if in_order else ""
     if wanted <= now:
         hides = f"prefetch_factor={now} should already hide a batch that takes {millis(slowest_ms)}"
-        return f"{capital(alike)}: {hides}.{order}", None
+        return f"{capital(_ALIKE)}: {hides}.{order}", None
     change = setting("DataLoader", prefetch_factor=(now, wanted))
     why = f"Why {wanted}: {wanted * state.num_workers} queued batches hide one that takes {millis(slowest_ms)}."
-    return f"Queue more batches: {change.added[0]}. {why} Or {alike}.{order}", change
+    return f"Queue more batches: {change.added[0]}. {why} Or {_ALIKE}.{order}", change

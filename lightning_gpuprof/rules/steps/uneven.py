@@ -106,7 +106,7 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
 
     Returns:
         The text begins with a space. It is empty, without a change, if there is nothing to say; without a change it
-        says that a longer queue does not help.
+        says that a longer queue does not help, or not enough.
     """
     loader = metrics.loader
     if loader is None or loader.num_workers is None:
@@ -129,9 +129,12 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
         depth = min(MAX_PREFETCH, round_number(math.ceil(worst_ms / median_ms / workers)))
     if depth <= now:
         return f" A longer queue does not help: {workers} workers read far enough ahead.", None
-    worker_ms = 0.0 if metrics.input is None else metrics.input.slowest_worker_ms
-    if worker_ms > workers * median_ms:
-        return f" A longer queue hides part of a stall: one worker needs {millis(worker_ms)} for its mean batch.", None
+    if isinstance(state, Loading) and state.one_worker_lags:
+        worker_ms = millis(state.queue_pace_ms * workers)
+        return (
+            f" A longer queue hides only some of the stalls: one worker needs {worker_ms} per batch on average.",
+            None,
+        )
     change = Change(call="DataLoader", arguments={"prefetch_factor": depth}, before={"prefetch_factor": now})
     hides = f"A queue of {depth * workers} batches hides a stall of {millis(worst_ms)}"
     return f" {hides}: {change.added[0]}", change
