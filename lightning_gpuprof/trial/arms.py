@@ -18,7 +18,7 @@ NEEDS_A_HUMAN = "your code has to change"
 LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 
 _CALLS: Mapping[str, tuple[str, ...]] = {
-    "DataLoader": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"),
+    "DataLoader": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order", "batch_size"),
     "Trainer": (
         "precision",
         "log_every_n_steps",
@@ -72,6 +72,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 _SWITCHES = (
     "pin_memory",
     "persistent_workers",
+    "in_order",
     "benchmark",
     "detect_anomaly",
     "fused",
@@ -148,6 +149,7 @@ _NUMBERS = (
     "gradient_clip_val",
     "accumulate_grad_batches",
     "sync_batchnorm",
+    "in_order",
     "TF32",
     "set_float32_matmul_precision",
     "allow_tf32",

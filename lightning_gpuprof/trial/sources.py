@@ -19,7 +19,16 @@ _POLL_S = 0.002
 _MOST_AT_ONCE = 16
 """Workers beyond which a block is long enough without a whole number of their turns."""
 
-_PLAIN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "timeout", "drop_last", "batch_size")
+_PLAIN = (
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "in_order",
+    "timeout",
+    "drop_last",
+    "batch_size",
+)
 """Arguments of a DataLoader that can be changed on a copy."""
 
 
@@ -256,6 +265,8 @@ def _changed_loader(loader: DataLoader[Any], arguments: Mapping[str, Value]) -> 
     unknown = sorted(set(arguments) - set(_PLAIN))
     if unknown:
         raise TrialError(f"DataLoader({unknown[0]}=...) cannot be changed while training runs")
+    if "in_order" in arguments and not hasattr(loader, "in_order"):
+        raise TrialError("DataLoader(in_order=...) needs torch 2.6")
     other = copy.copy(loader)
     state = vars(other)
     state |= {name: value for name, value in arguments.items() if name not in ("batch_size", "drop_last")}

@@ -3,12 +3,13 @@
 import time
 from collections import namedtuple
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch.utilities import CombinedLoader
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, TensorDataset
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.journal import Value
@@ -22,6 +23,24 @@ class Stream(IterableDataset[int]):
 
     def __iter__(self) -> Iterator[int]:
         yield from range(LENGTH)
+
+
+class FirstWaits(Dataset[int]):
+    """The first sample is there only after the fourth, which another worker loads."""
+
+    def __init__(self, fourth: Path) -> None:
+        self.fourth = fourth
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> int:
+        if index == 3:
+            time.sleep(0.3)  # until the second one is on its way
+            self.fourth.touch()
+        while index == 0 and not self.fourth.exists():
+            time.sleep(0.01)
+        return index
 
 
 class Named(DataLoader[Any]):
@@ -109,6 +128,23 @@ def test_other_arguments_are_those_of_a_copy() -> None:
         assert taken(source, 3) == [0, 2, 4]
     finally:
         source.close()
+
+
+@pytest.mark.skipif(not hasattr(plain(), "in_order"), reason="torch before 2.6 keeps the order")
+def test_batches_in_any_order_do_not_wait_for_a_slow_worker(tmp_path: Path) -> None:
+    own = combined(DataLoader(FirstWaits(tmp_path / "fourth"), num_workers=2))
+    source = LoaderSource(changed(own, {"in_order": False}))
+    try:
+        assert taken(source, 1) == [1]
+    finally:
+        source.close()
+
+
+def test_the_order_cannot_be_left_to_a_loader_of_torch_before_2_6() -> None:
+    own = combined(plain(num_workers=2))
+    vars(own.flattened[0]).pop("in_order", None)
+    with pytest.raises(TrialError, match=r"needs torch 2\.6"):
+        changed(own, {"in_order": False})
 
 
 def test_what_all_loaders_have_is_no_change() -> None:
