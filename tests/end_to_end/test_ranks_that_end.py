@@ -164,8 +164,8 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(jobs: Jobs) -> N
     assert "training_step after 30 batches" in late
     # What DDP reduces in the backward has no line of Python; torch's flight recorder knows it (torch 2.9 and later).
     assert re.match(r"rank 0 waiting in backward \(all_?reduce #\d+\) at", waits)
-    stack = (folder / "rank1.stacks.txt").read_text().split("Current thread")[0]
-    assert "in training_step" in stack
+    stacks = (folder / "rank1.stacks.txt").read_text()  # the first may be of a wait for the other rank's start
+    assert "in training_step" in stacks
     assert [(one.state, one.waits) for one in hanging.ranks] == [("hanging", True), ("hanging", False)]
     assert hanging.worst[0] == 1
     assert summaries == ["backward", "forward"]
