@@ -226,8 +226,9 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def one_worker_lags(self) -> bool:
-        """Whether the slowest worker leaves a longer queue less than half of what rare long waits cost."""
-        return self.queue_saves_ms < 0.5 * (self.wait.total_ratio - self.wait.median_ratio) * self.mean_ms
+        """Whether the slowest worker leaves a longer queue less than half of what batches in any order would save."""
+        least_ms = max(self.compute_ms, self.batch_ms / max(1, self.num_workers))
+        return self.queue_saves_ms < 0.5 * (self.mean_ms - least_ms)
 
     @property
     def waited_ms(self) -> float:

@@ -14,8 +14,9 @@ batches take to make.
 The proposed prefetch_factor is (S / C + 1) / n, rounded up. S is the time of the slowest sample with the rest of its
 batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps. With a
 longer queue, a step still takes at least 1 / n of the slowest worker's mean batch, as each worker loads every n-th
-batch. If that leaves less than half of the gain, another order of batches is proposed. On a GPU the gain is at most the
-idle time of the mean step, and the rule is silent below 5 %; without a trace window, the finding is at most a warning.
+batch. If another order of batches would save more than twice as much, that is proposed. On a GPU the gain is at most
+the idle time of the mean step, and the rule is silent below 5 %; without a trace window, the finding is at most a
+warning.
 
 ## When it is wrong
 - Workers that wait for a CPU are slow now and then, too. If they do so for 30 % of their time, the rule is silent. If
@@ -143,6 +144,7 @@ class InputJitter(BaseRule):
             _any_order(state) if in_any_order else _queue(metrics, state, state.slowest_batch_ms, in_order=in_order)
         )
         return self.finding(
+            title="Batches that come in order wait for a few slow samples" if in_any_order else self.title,
             severity="info" if crowded else wait_severity(idle_ratio, kept * lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
