@@ -371,7 +371,7 @@ def _verdict(
         if slowest.deliver_ms >= SLACK_RATIO * period_ms:
             return (
                 "transfer",
-                f"{delivers}; slow batches of one worker hold up the others, idle {percent(idle)} of the time",
+                f"{delivers}; while one batch is late, the other workers idle: {percent(idle)} of the time",
             )
         idle_text = f", although the workers are idle {percent(idle)} of the time"
         return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text}"

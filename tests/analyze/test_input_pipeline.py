@@ -153,7 +153,7 @@ def test_workers_that_idle_behind_a_slow_one_are_not_too_few() -> None:
     found = found_in(made)
     assert found.loaders[0].deliver_ms > found.step_ms
     assert found.verdict == "transfer"
-    assert "slow batches of one worker hold up the others, idle 80 % of the time" in found.summary
+    assert "while one batch is late, the other workers idle: 80 % of the time" in found.summary
     assert found.enough_workers == 4
 
 
