@@ -39,12 +39,12 @@ _EARLY_NS = 1_000_000_000
 """In the first second the interpreter is asked twice as often, so that a fit of a second has enough answers."""
 _LOOKS_EVERY_EARLY = 2
 """Looks are not more, because each stands for the same time."""
-_ALWAYS_ASKS_NS, _ASKS_EVERY = 10_000_000_000, 3
-"""After ten seconds, when a hundred answers are known, every third time: for each, as for each look, the main thread
+_ALWAYS_ASKS_NS, _ASKS_EVERY = 10_000_000_000, 2
+"""After ten seconds, when a hundred answers are known, every other time: for each, as for each look, the main thread
 has to wait for the interpreter once more."""
-_RARER_FROM_NS = (20_000_000_000, 120_000_000_000)
+_RARER_FROM_NS = (10_000_000_000, 30_000_000_000, 120_000_000_000)
 """From each of these on, intervals between looks are twice as long and each look stands for twice the time: a run of a
-minute has 400 looks, one of an hour 9,000."""
+minute has 300 looks, one of an hour 4,800."""
 MAX_DEPTH = 12
 """Frames of a stack that are kept, the innermost: recursion has no end."""
 _SHORT_S = 2.0
@@ -279,7 +279,7 @@ class CallSiteSampler:
     current_slot: Callable[[], int]
     """Id of the slot that time is charged to at this moment; negative if there is none, and then nothing is counted."""
     interval_s: float = 0.1
-    """Mean seconds between two looks, from the second second to the twentieth. Each interval is drawn from half to one
+    """Mean seconds between two looks, from the second second to the tenth. Each interval is drawn from half to one
     and a half of it, so that looks do not keep step with the training steps."""
     _: KW_ONLY
     charged_since_ns: Callable[[], int] = lambda: 0
@@ -331,8 +331,7 @@ class CallSiteSampler:
         mean_s = self._mean_interval_s * (0.5 if early else self._seen.weight)
         self.interval_s = mean_s * self._random.uniform(0.5, 1.5)
         self._calls += 1
-        asks_every = max(1, _ASKS_EVERY // self._seen.weight)  # where calls are rarer
-        asks = t_ns - self._first_ns < _ALWAYS_ASKS_NS or self._calls % asks_every == 0
+        asks = t_ns - self._first_ns < _ALWAYS_ASKS_NS or self._calls % _ASKS_EVERY == 0
         looks = not early or self._calls % _LOOKS_EVERY_EARLY == 0
         self._ask_and_look(t_ns, asks=asks, looks=looks)
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:

@@ -30,7 +30,7 @@ from lightning_gpuprof.model.journal import (
 MAX_BLOCK_STEPS = 1024
 POLL_S = 0.5
 """How often finished steps are taken from the clock and shown to ``on_steps``."""
-YOUNG_RATIO = 0.05
+YOUNG_RATIO = 0.1
 """A young run writes more often than every ``flush_s``, so that a kill costs no more than this of it."""
 MAX_POSTED = 10_000
 """Records of others that may wait for the next write; a run posts a few a second."""
@@ -159,7 +159,7 @@ class JournalWriter:
             syncs = [self._syncs.popleft() for _ in range(len(self._syncs))]
             self._fenced(self._look)
             now = time.monotonic()
-            if syncs or len(self._taken) >= MAX_BLOCK_STEPS or now >= due:
+            if syncs or now >= due:
                 self._fenced(self._write)
                 due = now + min(self.flush_s, max(look_s, YOUNG_RATIO * (now - begin)))
             self._cpu_s = time.thread_time()
