@@ -24,6 +24,7 @@ _EFFECTS: Mapping[str, str] = {
     "drop_last": "The last, smaller batch of each epoch is left out.",
     "every_n_epochs": "A crash loses more work.",
     "every_n_train_steps": "A crash loses more work.",
+    "in_order": "The order of batches then differs from run to run.",
     "limit_val_batches": "Validation results are less exact.",
     "log_every_n_steps": "Curves have fewer points.",
     "num_sanity_val_steps": "Validation errors show up later.",

@@ -551,6 +551,8 @@ def test_the_reason_of_a_number_and_what_else_the_change_does_are_said() -> None
     fix = fix_of(finding, {})
     assert fix.why == "Why 71: that leaves 1 % of the step."
     assert fix.effect == "A crash loses more work."
+    order = Change(call="DataLoader", arguments={"in_order": False}, before={"in_order": True})
+    assert fix_of(finding_with(order), {}).effect == "The order of batches then differs from run to run."
 
 
 def test_a_setting_of_the_profiler_is_no_fix() -> None:
