@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
 import keyword
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from lightning_gpuprof import __version__
@@ -112,11 +112,28 @@ def _add_debug(parser: ArgumentParser, *, default: bool | str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command in some words, or in those of the process; the exit code."""
-    if argv is None:  # the process ends with the command, and its memory too: a fifth of the time of most
-        gc.disable()
-        atexit.register(gc.freeze)
-    words, program = split_program(list(sys.argv[1:] if argv is None else argv))
+    """Run the command in some words, and return the exit code; without words that of the process, which ends with it.
+
+    Nothing of the process is freed before it ends, which would take a fifth of the time of most commands; what others
+    registered with ``atexit`` is not called.
+    """
+    if argv is not None:
+        return _run(argv)
+    gc.disable()
+    try:
+        code = _run(sys.argv[1:])
+    except SystemExit as ended:  # help, or words that are no command
+        if not isinstance(ended.code, int):
+            raise
+        code = ended.code
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(argv: Sequence[str]) -> int:
+    words, program = split_program(list(argv))
     asked = next((word for word in words if not word.startswith("-")), "")
     options = make_parser(asked).parse_args(words)
     if options.debug:
