@@ -82,7 +82,19 @@ _BACKWARD_HOOK = "on_before_backward"
 """Ours for the first loss, where anomaly detection is on, and for each one of several ranks on CPUs."""
 _REMOTE = "remote copy"
 """What the fence calls it."""
-_HOOKS_FOR_A_WHILE = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK})
+_EMPTY_HOOKS = (
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_validation_batch_start",
+    "on_validation_batch_end",
+)
+"""Hooks of a step, in which nothing of ours happens."""
+_PUT_HOOKS = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK, *_EMPTY_HOOKS})
+"""Those that an instance may have of its own, while it measures."""
 
 Parameters = ParamSpec("Parameters")
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
@@ -254,6 +266,7 @@ class GpuProfiler(Results, Callback):
         self._remote: RemoteCopy | None = None
         self._warned_of_another = False
         self._log: object = None
+        self._skipped: tuple[str, ...] = ()
 
     # Lightning hands each callback the module's `log` first thing in `fit`, long before `setup` is called (which comes
     # after process groups are made and data is prepared): the earliest sign that the fit has begun.
@@ -271,6 +284,7 @@ class GpuProfiler(Results, Callback):
     @_harmless
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Begin to measure."""
+        self._skip_empty_hooks(trainer)
         if not self.enabled or stage not in STAGES or not self._is_first_of(trainer) or self._is_dry_run(trainer):
             return
         measured = STAGES[STAGES.index(stage)]  # Lightning gives a member of an enumeration of strings
@@ -379,20 +393,11 @@ class GpuProfiler(Results, Callback):
             raise ReportError(f"no report can be made yet: {error}") from error
         return made
 
-    # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 µs.
-    on_train_batch_start = None  # type: ignore[assignment]
-    on_train_batch_end = None  # type: ignore[assignment]
-    on_before_zero_grad = None  # type: ignore[assignment]
-    on_before_backward = None  # type: ignore[assignment]
-    on_after_backward = None  # type: ignore[assignment]
-    on_before_optimizer_step = None  # type: ignore[assignment]
-    on_validation_batch_start = None  # type: ignore[assignment]
-    on_validation_batch_end = None  # type: ignore[assignment]
-
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in _HOOKS_FOR_A_WHILE}
-        return {**kept, "_session": None, "_summary": None, "_remote": None, "_log": None, "_entry": None}
+        kept = {name: value for name, value in self.__dict__.items() if name not in _PUT_HOOKS}
+        gone = dict.fromkeys(("_session", "_summary", "_remote", "_log", "_entry"))
+        return {**kept, **gone, "_skipped": ()}
 
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
         self._logged = self._summary = self._remote = None
@@ -415,6 +420,16 @@ class GpuProfiler(Results, Callback):
             self._copy_to(address, self._session, trainer.global_rank)
         self._remove_hooks()
         self.__dict__[_BATCH_HOOKS[stage]] = self._first_batch
+
+    def _skip_empty_hooks(self, trainer: Any) -> None:
+        """Lightning skips hooks that are not callable before it spends anything on them; an empty one costs 2 µs.
+
+        The class has them: a subclass may call them, and a callback that holds others, which Lightning does not see.
+        """
+        cls, is_seen = type(self), any(one is self for one in trainer.callbacks)
+        empty = (hook for hook in _EMPTY_HOOKS if getattr(cls, hook) is getattr(GpuProfiler, hook))
+        self._skipped = tuple(empty) if is_seen else ()
+        self._remove_hooks()
 
     def _copy_to(self, address: str, session: Session, rank: int) -> None:
         with session.fence.around(_REMOTE):
@@ -449,8 +464,9 @@ class GpuProfiler(Results, Callback):
             session.backward_begins(loss)
 
     def _remove_hooks(self) -> None:
-        for hook in _HOOKS_FOR_A_WHILE:
+        for hook in _PUT_HOOKS:
             self.__dict__.pop(hook, None)
+        self.__dict__.update(dict.fromkeys(self._skipped))
 
     def _hardware(self) -> dict[str, Any]:
         """What a session is to use in the place of the machine's own devices and ranges, by argument."""
@@ -484,6 +500,7 @@ class GpuProfiler(Results, Callback):
                     with session.fence.around("the end"):
                         session.finish(status)
                         self.folder = session.journal.folder
+                self._skipped = ()
                 self._remove_hooks()
                 if status != FINISHED or trainer.is_global_zero:
                     with session.fence.around("summary"):

@@ -46,6 +46,11 @@ class Recording:
         global _recording
         if _recording is self:
             _recording = self._before
+        above = _recording  # of runs in several threads the first may end first
+        while above is not None:
+            if above._before is self:
+                above._before = self._before
+            above = above._before
 
 
 _recording: Recording | None = None

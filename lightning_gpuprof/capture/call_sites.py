@@ -56,8 +56,8 @@ _SHORT_PAUSE_S = 0.004
 """Before a look alone: from here on, other threads of the program lose the interpreter every 50 µs, too."""
 _LATE_NS = 20_000_000
 """So much later than planned a call mostly comes at most."""
-_PROMPT_S = 50e-6
-"""Time slice of the interpreter while a look is due; the look itself is hardly interrupted."""
+_PROMPT_S = 51e-6
+"""Time slice of the interpreter while a look is due; the look itself is hardly interrupted. Who sets 50 µs reads 49."""
 _SETTLE_NS = 12_000_000
 """Longer than a usual slice and a call in C: where the main thread let go before says nothing of where it is then."""
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -235,35 +235,58 @@ def _sleep_until(moment_ns: int) -> None:
         time.sleep(left_ns / 1e9)
 
 
-_usual_s: float | None = None
-"""The interpreter's time slice while it is a short one for a look."""
+class _PromptSwitches:
+    """A short time slice of the interpreter while at least one sampler is about to look; of runs there may be several.
+
+    What somebody sets meanwhile stays. Who read ours meanwhile and sets it again later gets with the next look the one
+    that was usual then.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looking = 0
+        self._usual_s = self._ours_s = self._before_s = sys.getswitchinterval()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """The main thread lets go of the interpreter within 50 µs."""
+        with self._lock:
+            self._looking += 1
+            if self._looking == 1:
+                self._begin()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._looking -= 1
+                if not self._looking:
+                    self._end()
+
+    def _begin(self) -> None:
+        now_s = sys.getswitchinterval()
+        if now_s == self._ours_s:
+            self._usual_s = self._before_s
+        elif now_s != self._usual_s:
+            self._before_s, self._usual_s = self._usual_s, now_s
+        sys.setswitchinterval(min(self._usual_s, _PROMPT_S))
+        self._ours_s = sys.getswitchinterval()
+
+    def _end(self) -> None:
+        if sys.getswitchinterval() == self._ours_s:
+            sys.setswitchinterval(self._usual_s)
+        else:
+            self._before_s = self._usual_s
+
+    def forget(self) -> None:
+        """A forked DataLoader worker has no sampler that would end them."""
+        self._lock, self._looking = threading.Lock(), 0
+        self._end()
 
 
-@contextmanager
-def _prompt_switches() -> Iterator[None]:
-    """The main thread lets go of the interpreter within 50 µs; what somebody sets meanwhile stays."""
-    global _usual_s
-    _usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(min(_usual_s, _PROMPT_S))
-    ours_s = sys.getswitchinterval()
-    try:
-        yield
-    finally:
-        if sys.getswitchinterval() == ours_s:
-            sys.setswitchinterval(_usual_s)
-        _usual_s = None
-
-
-def _forget_prompt_switches() -> None:
-    """A forked DataLoader worker has no sampler that would end them."""
-    global _usual_s
-    if _usual_s is not None:
-        sys.setswitchinterval(_usual_s)
-        _usual_s = None
-
+_prompt_switches = _PromptSwitches()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_prompt_switches)
+    os.register_at_fork(after_in_child=_prompt_switches.forget)
 
 
 @dataclass(eq=False, repr=False)
@@ -344,6 +367,8 @@ class CallSiteSampler:
 
     def close(self) -> Sequence[CallSites]:
         """Hand over the rest."""
+        with _prompt_switches():
+            pass  # somebody may have read ours, and set it again since the last look
         if self._others is not None:
             self._others.look(time.perf_counter_ns(), {}, last=True)
         for kept in vars(self._own).values():

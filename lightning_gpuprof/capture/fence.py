@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -48,7 +49,17 @@ def must_propagate(error: BaseException) -> bool:
     """Whether an error only happened to strike inside our code and has to end the run as it would without us."""
     if not isinstance(error, Exception):
         return True
-    return isinstance(error, RuntimeError) and str(error).startswith(_WORKER_DIED)
+    return (isinstance(error, RuntimeError) and str(error).startswith(_WORKER_DIED)) or _of_signal_handler(error)
+
+
+def _of_signal_handler(error: BaseException) -> bool:
+    """Whether a handler of the user's raised it, such as one of a time limit, which may strike anywhere."""
+    trace, codes = error.__traceback__, set()
+    while trace is not None:
+        codes.add(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    return any(getattr(getattr(one, "__func__", one), "__code__", None) in codes for one in handlers)
 
 
 class _ExceptionSuppressor:

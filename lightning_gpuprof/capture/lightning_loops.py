@@ -62,7 +62,8 @@ class MissingEdgeError(GpuProfError):
 class _Edge(functools.partial[Any]):
     """A function in the place of a loop's method. A copied or pickled loop gets its own class's method instead.
 
-    A ``partial`` because calling one costs no Python frame.
+    A ``partial`` because calling one costs no Python frame. What it has not, as ``__name__`` and ``__self__``, is the
+    method's own.
     """
 
     owner: object
@@ -72,6 +73,11 @@ class _Edge(functools.partial[Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         # Asked of a loop whose own attributes are not set yet, the name gives the bound method of its class.
         return getattr, (self.owner, self.name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "original":  # not there yet
+            raise AttributeError(name)
+        return getattr(self.original, name)
 
 
 def _patch(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ContextDecorator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,12 @@ class _ContextTable(dict[str, Context]):
         self._make = make
         self._instead = instead
 
+        def profile(action_name: str) -> Context:
+            return self[action_name]
+
+        self.profile = profile
+        """As a profiler's, in the time of ``__getitem__``, which takes no keyword."""
+
     def __missing__(self, action: str) -> Context:
         try:
             context = self[action] = self._make(action)
@@ -43,7 +50,7 @@ class _ContextTable(dict[str, Context]):
         return context
 
 
-class _Forwarded:
+class _Forwarded(ContextDecorator):
     """Runs the user's own profiling of an action inside ours; may be nested in itself."""
 
     def __init__(self, inner: Profiler, action: str, context: Context) -> None:
@@ -119,6 +126,8 @@ class ProfilerTap:
             somebody's ``on_exception`` fails, which is the last thing then, with the exception that it was called for.
     """
 
+    _is_made = False
+
     def __init__(
         self,
         inner: Profiler,
@@ -147,8 +156,9 @@ class ProfilerTap:
         """Of the user's regions that have one, by name."""
         self._shortcuts: dict[tuple[str, Region, bool], Context] = {}
         self._active = self._table("main", False)
-        self.profile: Callable[[str], Context] = self._active.__getitem__
+        self.profile: Callable[[str], Context] = self._active.profile
         clock.set_cpu_mode_listener(self._set_cpu_mode)
+        self._is_made = True
 
     # What Lightning calls -------------------------------------------------------------------------------------------
 
@@ -200,6 +210,12 @@ class ProfilerTap:
         if name == "inner":  # not constructed yet: copying and unpickling ask for attributes early
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if self._is_made and name not in vars(self) and not hasattr(type(self), name):
+            setattr(self.inner, name, value)  # a setting of the user's
+        else:
+            object.__setattr__(self, name, value)
 
     # What the session uses ------------------------------------------------------------------------------------------
 
@@ -323,7 +339,7 @@ class ProfilerTap:
 
     def _activate(self) -> None:
         self._active = self._table(self._region, self._cpu)
-        self.profile = self._active.__getitem__
+        self.profile = self._active.profile
 
     def _table(self, region: Region, cpu: bool) -> _ContextTable:
         table = self._tables.get((region, cpu))

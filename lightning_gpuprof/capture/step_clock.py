@@ -12,7 +12,7 @@ counts is how much memory it touches.
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ContextDecorator
 from functools import partial
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ _ANYTHING: Callable[..., str] = "".format
 
 
 def _new_context(enter: Callable[..., object], leave: Callable[..., object]) -> Context:
-    kind = type("Timed", (), {"__slots__": (), "__enter__": enter, "__exit__": leave})
+    kind = type("Timed", (ContextDecorator,), {"__slots__": (), "__enter__": enter, "__exit__": leave})
     context: Context = kind()
     return context
 
@@ -145,7 +145,7 @@ class StepClock:
         recent: deque[ClosedStep] | None = None
         base_depth = 0
 
-        class Timed:
+        class Timed(ContextDecorator):  # users may decorate with what ``profiler.profile`` gives
             """Charges its inside to ``slot``."""
 
             __slots__ = ("slot",)

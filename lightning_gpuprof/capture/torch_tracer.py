@@ -22,6 +22,7 @@ from lightning_gpuprof.capture.call_lines import add_call_lines, read_call_lines
 from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.module_ranges import name_modules
 from lightning_gpuprof.capture.nsight import active_tool
+from lightning_gpuprof.capture.replaced_method import replace_method
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.model.config import TraceConfig
 from lightning_gpuprof.model.phases import FETCH_RANGE
@@ -298,32 +299,26 @@ class ForeignProfilers:
         self._on_foreign = on_foreign
         self._ours = False
         self._thread = threading.get_ident()
-        self._original: Callable[[Any], Any] | None = None
-        self._wrapper: Callable[[Any], Any] | None = None
+        self._undo: Callable[[], None] | None = None
 
     def watch(self) -> None:
         """Begin; without the method in this version of torch nothing is watched."""
-        original = getattr(torch_profiler.profile, _METHOD, None)
-        if original is None or self._wrapper is not None:
-            return
-
-        def prepare_trace(profiler: Any) -> Any:
-            with suppress_exceptions():  # they get their profiler whatever becomes of ours
-                if not self._ours:
-                    wait_until_written()
-                if self._wrapper is not None and not self._ours and threading.get_ident() == self._thread:
-                    self._on_foreign()
-            return original(profiler)
-
-        self._original, self._wrapper = original, prepare_trace
-        setattr(torch_profiler.profile, _METHOD, prepare_trace)
+        if self._undo is None and hasattr(torch_profiler.profile, _METHOD):
+            self._undo = replace_method(torch_profiler.profile, _METHOD, self._prepare_trace)
 
     def unwatch(self) -> None:
         """End. If somebody wrapped the method after us, ours stays in the chain and only passes on."""
-        wrapper = self._wrapper
-        if wrapper is not None and getattr(torch_profiler.profile, _METHOD, None) is wrapper:
-            setattr(torch_profiler.profile, _METHOD, self._original)
-        self._wrapper = None
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+    def _prepare_trace(self, original: Callable[[Any], Any], profiler: Any) -> Any:
+        with suppress_exceptions():  # they get their profiler whatever becomes of ours
+            if not self._ours:
+                wait_until_written()
+            if self._undo is not None and not self._ours and threading.get_ident() == self._thread:
+                self._on_foreign()
+        return original(profiler)
 
     @contextmanager
     def own_profiler(self) -> Iterator[None]:

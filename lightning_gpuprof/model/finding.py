@@ -11,6 +11,8 @@ from lightning_gpuprof.model.phases import Phase
 Severity = Literal["critical", "warning", "info"]
 REMAINING = "Remaining cost:"
 """Begins the end of an advice that says what the change leaves."""
+SHARD_FIRST = "Shard the iterable dataset first"
+"""Begins the sentence of an advice without which the run would train on each sample several times."""
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 VerdictKind = Literal[

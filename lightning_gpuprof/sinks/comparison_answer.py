@@ -30,6 +30,8 @@ CONDITIONS_CELLS = 110
 MAX_FILES = 2
 MAX_DIFF = 2
 """Lines of a change of code that a first screen shows: a longer one is under ``--all``."""
+_OTHER_REASONS = ": something else changed, too, or the machine was less busy"
+"""Where more was saved than promised."""
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,8 +255,8 @@ def _achieved_of_predicted(comparison: Comparison, times: StepTimes | None) -> s
     saved, most = times.before_ms - times.after_ms, times.before_ms - promised_ms
     if comparison.above_bound and saved > most:  # not only the whole fit
         if amount(saved) == amount(most):
-            return f"all of the promised {amount(most)} ms per step and a little more: something else changed as well"
-        return f"{amount(saved)} ms per step, more than the promised {amount(most)} ms: something else changed as well"
+            return f"all of the promised {amount(most)} ms per step and a little more{_OTHER_REASONS}"
+        return f"{amount(saved)} ms per step, more than the promised {amount(most)} ms{_OTHER_REASONS}"
     if comparison.training.outcome == "within noise":
         return f"not known, hidden by noise; promised: {amount(most)} ms per step"
     if saved <= 0 or comparison.training.outcome != "improved":

@@ -10,7 +10,7 @@ import msgspec
 from lightning_gpuprof.errors import HIDDEN
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import parts
-from lightning_gpuprof.model.finding import REMAINING, Finding
+from lightning_gpuprof.model.finding import REMAINING, SHARD_FIRST, Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.report import LineRow
 from lightning_gpuprof.sinks import plain
@@ -34,6 +34,9 @@ _EFFECTS: Mapping[str, str] = {
 }
 """What else a new value of an argument does."""
 
+
+_SAID = ("Trade-off: ", SHARD_FIRST)
+"""How sentences of an advice begin without which its change would do harm."""
 
 _BUILT: Mapping[str, str] = {"DataLoader": "loader", "Trainer": "trainer"}
 """By call, what conditions name it whose place is known."""
@@ -96,7 +99,7 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
         return Fix(advice=advice, where=at, code=code)
     sentences = SENTENCE_END.split(advice)
     why = " ".join(one for one in sentences if one.startswith(("Why ", REMAINING)))
-    said = [one for one in sentences if one.startswith("Trade-off: ")]
+    said = [one for one in sentences if one.startswith(_SAID)]
     effect = " ".join(said or dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
     configured = _in_yaml(change, run)
     if configured is not None:

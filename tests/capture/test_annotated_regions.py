@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_gpuprof import annotate
+from lightning_gpuprof.capture import annotated_regions
 from lightning_gpuprof.capture.annotated_regions import Recording
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, ClosedStep, Context, StepClock
 from lightning_gpuprof.errors import ArgumentError
@@ -362,3 +363,18 @@ def test_without_parentheses_the_function_is_not_lost_without_a_word() -> None:
 
     with pytest.raises(ArgumentError, match=r"name must be a text, got 'loss'\. Write @annotate\(\"loss\"\)\."):
         annotate(loss)  # type: ignore[arg-type]
+
+
+def test_of_runs_in_several_threads_the_first_may_end_first() -> None:
+    runs = [Run() for _ in range(3)]
+    for run in runs:
+        run.recording.begin()
+    for run in (runs[0], runs[1], runs[1]):
+        run.recording.end()
+    with annotate("one"):
+        runs[2].time.ns += 7
+    runs[2].recording.end()
+    assert runs[2].charged() == {("loop", "", "one"): 7}
+    with annotate("two"):
+        pass
+    assert annotated_regions._recording is None

@@ -449,7 +449,7 @@ def test_the_time_slice_of_the_interpreter_is_short_only_until_a_look(blocked: S
         return 1
 
     sampler = CallSiteSampler(thread, current_slot, user_code=user_code(tmp_path))
-    assert looked_while_short(sampler, lambda short_s: short_s) == pytest.approx(50e-6)
+    assert looked_while_short(sampler, lambda short_s: short_s) == pytest.approx(51e-6)
     assert set(seen) == {usual_s}
     assert sys.getswitchinterval() == usual_s
     try:
@@ -457,6 +457,39 @@ def test_the_time_slice_of_the_interpreter_is_short_only_until_a_look(blocked: S
         assert sys.getswitchinterval() == pytest.approx(0.004)
     finally:
         sys.setswitchinterval(usual_s)
+
+
+def test_a_time_slice_that_was_read_before_a_look_and_is_set_again_later_becomes_the_usual_one(
+    blocked: Start, tmp_path: Path
+) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    usual_s = sys.getswitchinterval()
+    sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
+    sampler.open()
+
+    def set_another(short_s: float) -> float:
+        sys.setswitchinterval(0.004)
+        return short_s
+
+    try:
+        for end in (lambda: sampler.sample(9 * SECOND), sampler.close):
+            sys.setswitchinterval(looked_while_short(sampler, set_another))
+            assert sys.getswitchinterval() < usual_s
+            end()
+            assert sys.getswitchinterval() == usual_s
+    finally:
+        sys.setswitchinterval(usual_s)
+
+
+def test_samplers_of_two_runs_that_look_at_the_same_time_leave_the_usual_time_slice(
+    blocked: Start, tmp_path: Path
+) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    usual_s = sys.getswitchinterval()
+    one, other = (CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path)) for _ in range(2))
+    with ThreadPoolExecutor(1) as pool:
+        looked_while_short(one, lambda _: pool.submit(other.sample, 2 * SECOND))
+    assert sys.getswitchinterval() == usual_s
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")

@@ -1,6 +1,8 @@
 """What ends at the fence, and what goes through it."""
 
 import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,23 @@ def test_a_worker_that_dies_while_an_error_is_suppressed_ends_the_run() -> None:
         raise InterruptedLookError
     with suppress_exceptions():
         raise RuntimeError("of ours")
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="a system without timers")
+def test_a_time_limit_of_the_user_that_strikes_in_our_code_ends_the_run() -> None:
+    class Limit:
+        def strike(self, number: int, frame: object) -> None:
+            raise TimeoutError("the limit of the user")
+
+    before = signal.signal(signal.SIGALRM, Limit().strike)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(TimeoutError, match="of the user"), suppress_exceptions():
+            time.sleep(20)
+        with suppress_exceptions():
+            raise TimeoutError("of a disk")
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_failure_of_ours_ends_at_the_fence_and_is_reported_once() -> None:

@@ -108,3 +108,42 @@ def test_a_clock_that_a_program_puts_in_the_place_of_perf_counter_ticks_for_the_
     assert profiler.report is not None
     package = Path(lightning_gpuprof.__file__).parent
     assert [file for file in asked if Path(file).is_relative_to(package)] == []
+
+
+class Own(GpuProfiler):
+    """Does something of its own as well."""
+
+    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        super().on_train_batch_end(*args, **kwargs)
+        self.ended = getattr(self, "ended", 0) + 1
+
+
+class Group(pl.Callback):
+    """Hands on what it is told to callbacks that Lightning does not know."""
+
+    def __init__(self, *held: pl.Callback) -> None:
+        self.held = held
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        for one in self.held:
+            one.setup(*args, **kwargs)
+
+    def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
+        for one in self.held:
+            one.on_train_batch_start(*args, **kwargs)
+
+    def on_before_backward(self, *args: Any, **kwargs: Any) -> None:
+        for one in self.held:
+            one.on_before_backward(*args, **kwargs)
+
+    def teardown(self, *args: Any, **kwargs: Any) -> None:
+        for one in self.held:
+            one.teardown(*args, **kwargs)
+
+
+def test_a_subclass_may_call_our_hooks_and_so_may_a_callback_that_holds_us(tmp_path: Path) -> None:
+    own, held = Own(reports=["json"]), GpuProfiler(reports=["json"])
+    trainer_for(tmp_path / "own", [own]).fit(Planted(), loader())
+    assert own.ended == own.report.steps.count == 20
+    trainer_for(tmp_path / "held", [Group(held)]).fit(Planted(), loader())
+    own.on_train_batch_start(None, None, None, 0)

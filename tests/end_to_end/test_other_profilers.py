@@ -78,3 +78,27 @@ def test_user_code_that_uses_the_profiler_goes_on_working(tmp_path: Path) -> Non
     fit(tmp_path, callbacks=[callback])
     assert callback.is_pass_through
     assert callback.local_rank == 0
+
+
+class UsesTheProfilerInEveryWay(Planted):
+    """As code may that was written for Lightning's profilers."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        profiler = self.trainer.profiler
+        profiler.filename = "mine"
+        assert self.trainer.fit_loop.run.__name__ == "run"
+        assert self.trainer.fit_loop.epoch_loop.advance.__self__ is self.trainer.fit_loop.epoch_loop
+        with profiler.profile(action_name="named"):
+            step = profiler.profile("decorated")(super().training_step)
+        return step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("own", [PassThroughProfiler, SimpleProfiler])
+def test_code_may_use_the_profiler_in_every_way_and_set_its_attributes(tmp_path: Path, own: type[Any]) -> None:
+    theirs = own()
+    before = lambda trainer: setattr(trainer, "profiler", theirs)  # noqa: E731
+    report = fit(tmp_path, model=UsesTheProfilerInEveryWay(), loader=loader(), before=before)
+    assert report.steps.count == 20
+    assert theirs.filename == "mine"
+    if own is SimpleProfiler:
+        assert len(theirs.recorded_durations["decorated"]) == 20

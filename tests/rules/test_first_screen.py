@@ -551,6 +551,10 @@ def test_the_reason_of_a_number_and_what_else_the_change_does_are_said() -> None
     fix = fix_of(finding, {})
     assert fix.why == "Why 71: that leaves 1 % of the step."
     assert fix.effect == "A crash loses more work."
+    stream = msgspec.structs.replace(
+        finding, advice="Why 2: two. Shard the iterable dataset first, or it is all there."
+    )
+    assert fix_of(stream, {}).effect == "Shard the iterable dataset first, or it is all there."
     order = Change(call="DataLoader", arguments={"in_order": False}, before={"in_order": True})
     assert fix_of(finding_with(order), {}).effect == "The order of batches then differs from run to run."
 

@@ -16,6 +16,7 @@ from lightning_gpuprof.capture.input.probe import Probe
 from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, queue_length
 from lightning_gpuprof.capture.input.slots import SlotWriter, Table
 from lightning_gpuprof.capture.input.worker import ProbedLoop
+from lightning_gpuprof.capture.replaced_method import replace_method
 
 
 @dataclass(eq=False, repr=False)
@@ -56,15 +57,7 @@ class InputMeasurement:
         if missing:
             self.notice(f"DataLoader workers are not measured: this version of torch has changed {missing}")
             return
-        before = vars(DataLoader)["_get_iterator"]
-        ours = self._around(before)
-
-        def undo() -> None:
-            if vars(DataLoader).get("_get_iterator") is ours:
-                setattr(DataLoader, "_get_iterator", before)  # noqa: B010
-
-        self._undo = undo
-        setattr(DataLoader, "_get_iterator", ours)  # noqa: B010
+        self._undo = replace_method(DataLoader, "_get_iterator", self._make_iterator)
 
     def sampler(self) -> InputSampler:
         """What reads the measurements."""
@@ -73,9 +66,9 @@ class InputMeasurement:
     def end(self) -> None:
         """Torch is as it was; what runs goes on unmeasured, or measures for nobody. A second call does nothing."""
         self._uninstall_probe()
-        if self._undo is not None:
-            self._undo()
-        self._undo = None
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
         while self._own:
             self._own.pop().give_back()
 
@@ -87,18 +80,15 @@ class InputMeasurement:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _around(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def _get_iterator(loader: Any) -> Any:
-            self._fenced(self._before_iterator, loader)
-            try:
-                iterator = original(loader)
-            except BaseException:
-                self._fenced(self._after_iterator, loader, None)
-                raise
-            self._fenced(self._after_iterator, loader, iterator)
-            return iterator
-
-        return _get_iterator
+    def _make_iterator(self, original: Callable[[Any], Any], loader: Any) -> Any:
+        self._fenced(self._before_iterator, loader)
+        try:
+            iterator = original(loader)
+        except BaseException:
+            self._fenced(self._after_iterator, loader, None)
+            raise
+        self._fenced(self._after_iterator, loader, iterator)
+        return iterator
 
     def _fenced(self, step: Callable[..., None], *arguments: Any) -> None:
         """Torch called; a failure of ours ends here, and the measuring with it."""

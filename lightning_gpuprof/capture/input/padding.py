@@ -197,9 +197,10 @@ def _tensors(batch: object) -> Iterator[tuple[str, Any]]:
         if isinstance(item, UserDict):
             item = item.data
         if isinstance(item, dict):
-            inner = item.items()
+            inner = dict.items(item)  # not what a class of the user makes of it: that may draw random numbers
         elif isinstance(item, (list, tuple)):
-            inner = ((f"{name}[{place}]", one) for place, one in enumerate(item[:MAX_ITEMS]))
+            elements = list.__iter__(item) if isinstance(item, list) else tuple.__iter__(item)
+            inner = ((f"{name}[{place}]", one) for place, one in enumerate(islice(elements, MAX_ITEMS)))
         kinds = (torch.Tensor, UserDict, dict, list, tuple)
         found = [(str(key), one, depth + 1) for key, one in islice(inner, MAX_ITEMS) if isinstance(one, kinds)]
         found.sort(key=lambda one: not isinstance(one[1], torch.Tensor))

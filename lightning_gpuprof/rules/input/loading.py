@@ -1,6 +1,6 @@
 """What the input rules share: the severity of a wait, and the advice on workers as data and as the sentence why."""
 
-from lightning_gpuprof.model.finding import at_most_warning
+from lightning_gpuprof.model.finding import SHARD_FIRST, at_most_warning
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading, WorkerPlan
 from lightning_gpuprof.rules.base import (
     Change,
@@ -126,7 +126,7 @@ def why_workers(metrics: Metrics, state: Loading, change: Change) -> str:
         words += f" The model computes on the same CPUs: also call {change.add[0]}."
     if state.is_stream and not state.num_workers:
         words += (
-            " The dataset is iterable: shard it first, or every worker reads all of it. In __iter__, with "
+            f" {SHARD_FIRST}, or every worker yields all of it: in __iter__, with "
             "info = torch.utils.data.get_worker_info(), read only every info.num_workers-th record from info.id on."
         )
     return words

@@ -73,7 +73,7 @@ class PaddingWaste(BaseRule):
             summary=f"{percent(within)} of the tokens in {found.name} are padding: {rows}."
             + ("" if mixed else f" {percent(beyond)} are beyond the longest row of the batch."),
             advice=_MIX if mixed else f"Pad each batch only to its longest row{_HOW}",
-            change=None if mixed else Change(add=_PADDED, place="in collate_fn"),
+            change=None if mixed else Change(add=(f"ids = {_PAD}",), place="in collate_fn"),
             evidence=(
                 self.evidence(
                     "least_mixed_ratio" if mixed else "least_ratio", ratio, "padding that the fix takes away"
@@ -99,9 +99,8 @@ class PaddingWaste(BaseRule):
 
 
 _PAD = "torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id)"
-_PADDED = (f"ids = {_PAD}", f"labels = {_PAD.replace('rows', 'label_rows').replace('pad_id', '-100')}")
 _HOW = (
-    f", in collate_fn: {_PAD}. Pad labels with the loss's ignore_index (default: -100). "
+    f", in collate_fn: {_PAD}. Pad labels of tokens with the loss's ignore_index (default: -100). "
     'A tokenizer that is called on whole batches does the same with padding="longest".'
 )
 _MIX = (

@@ -195,17 +195,44 @@ class Wrapped:
         raise RuntimeError(name)
 
 
-class Closed(dict[str, torch.Tensor]):
+class Unnamed:
+    """A key that cannot be named."""
+
+    def __str__(self) -> NoReturn:
+        raise RuntimeError("closed")
+
+
+class Closed(dict[object, torch.Tensor]):
     """A batch that fails as soon as it is looked into."""
+
+    def __init__(self, rows: list[torch.Tensor]) -> None:
+        self[Unnamed()] = torch.stack(rows)
+
+
+class Lazy(dict[str, torch.Tensor]):
+    """A batch that is made where it is used, as with random augmentation."""
 
     def __init__(self, rows: list[torch.Tensor]) -> None:
         self["rows"] = torch.stack(rows)
 
     def items(self) -> NoReturn:
-        raise RuntimeError("closed")
+        raise AssertionError("not to be called by a look")
 
 
-@pytest.mark.parametrize("kind", [Wrapped, Closed])
+class LazyList(list[torch.Tensor]):
+    """The same as a list."""
+
+    def __init__(self, rows: list[torch.Tensor]) -> None:
+        super().__init__([torch.stack(rows)])
+
+    def __getitem__(self, place: object) -> NoReturn:
+        raise AssertionError("not to be called by a look")
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("not to be called by a look")
+
+
+@pytest.mark.parametrize("kind", [Wrapped, Closed, Lazy, LazyList])
 def test_a_batch_that_cannot_be_looked_into_ends_no_measuring(kind: type) -> None:
     with Measured(DataLoader(Rowwise(), batch_size=4, collate_fn=kind)) as found:
         for _ in range(2):
@@ -220,11 +247,11 @@ def test_a_batch_that_cannot_be_looked_into_ends_no_measuring(kind: type) -> Non
 def test_a_worker_that_dies_during_a_look_ends_the_run() -> None:
     """Torch's handler of SIGCHLD raises wherever the main thread is."""
 
-    class Dies(dict[str, torch.Tensor]):
-        def items(self) -> Any:
+    class Dies:
+        def __str__(self) -> str:
             raise RuntimeError("DataLoader worker (pid 4242) is killed by signal: Killed. ")
 
     failed: list[Exception] = []
     with pytest.raises(RuntimeError, match="DataLoader worker"):
-        Looks(failed.append).look(Dies())
+        Looks(failed.append).look({Dies(): torch.zeros(2)})
     assert failed == []
