@@ -186,7 +186,7 @@ def _promise(comparison: Comparison) -> str:
         return ""
     if found is not None and found.of == "step":
         return f", {found.standing}"
-    if most is None:
+    if most is None or numbers.significant(most) == "1":
         return ""
     return f", promised up to {numbers.significant(most)}x"
 

@@ -117,7 +117,7 @@ def test_a_profiler_that_waits_for_its_first_batch_can_be_copied(tmp_path: Path)
             self.copies += [copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))]
 
     fitted(tmp_path, callbacks=(Copies(),))
-    assert [c.on_train_batch_start for c in Copies.copies] == [None, None]
+    assert ["on_train_batch_start" in vars(copied) for copied in Copies.copies] == [False, False]
 
 
 def test_a_batch_that_cannot_be_described_harms_nothing(tmp_path: Path) -> None:
