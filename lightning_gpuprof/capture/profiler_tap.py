@@ -35,7 +35,12 @@ class _ContextTable(dict[str, Context]):
         self._instead = instead
 
         def profile(action_name: str) -> Context:
-            return self[action_name]
+            try:
+                return self[action_name]
+            except Exception as error:
+                if must_propagate(error):
+                    raise
+                return instead(action_name, error)
 
         self.profile = profile
         """As a profiler's, in the time of ``__getitem__``, which takes no keyword."""

@@ -308,9 +308,9 @@ class ForeignProfilers:
 
     def unwatch(self) -> None:
         """End. If somebody wrapped the method after us, ours stays in the chain and only passes on."""
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            undo()
+        if self._undo is not None:
+            self._undo()
+        self._undo = None
 
     def _prepare_trace(self, original: Callable[[Any], Any], profiler: Any) -> Any:
         with suppress_exceptions():  # they get their profiler whatever becomes of ours

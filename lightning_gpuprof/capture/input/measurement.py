@@ -66,9 +66,9 @@ class InputMeasurement:
     def end(self) -> None:
         """Torch is as it was; what runs goes on unmeasured, or measures for nobody. A second call does nothing."""
         self._uninstall_probe()
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            undo()
+        if self._undo is not None:
+            self._undo()
+        self._undo = None
         while self._own:
             self._own.pop().give_back()
 
