@@ -93,8 +93,8 @@ _EMPTY_HOOKS = (
     "on_validation_batch_end",
 )
 """Hooks of a step, in which nothing of ours happens."""
-_PUT_HOOKS = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK, *_EMPTY_HOOKS})
-"""Those that an instance may have of its own, while it measures."""
+_INSTANCE_HOOKS = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK, *_EMPTY_HOOKS})
+"""Those that an instance has instead of its class's, while it measures."""
 
 Parameters = ParamSpec("Parameters")
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
@@ -395,7 +395,7 @@ class GpuProfiler(Results, Callback):
 
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in _PUT_HOOKS}
+        kept = {name: value for name, value in self.__dict__.items() if name not in _INSTANCE_HOOKS}
         gone = dict.fromkeys(("_session", "_summary", "_remote", "_log", "_entry"))
         return {**kept, **gone, "_skipped": ()}
 
@@ -426,10 +426,12 @@ class GpuProfiler(Results, Callback):
 
         The class has them: a subclass may call them, and a callback that holds others, which Lightning does not see.
         """
-        cls, is_seen = type(self), any(one is self for one in trainer.callbacks)
-        empty = (hook for hook in _EMPTY_HOOKS if getattr(cls, hook) is getattr(GpuProfiler, hook))
-        self._skipped = tuple(empty) if is_seen else ()
-        self._remove_hooks()
+        if any(one is self for one in trainer.callbacks):
+            cls = type(self)
+            empty = (hook for hook in _EMPTY_HOOKS if getattr(cls, hook) is getattr(GpuProfiler, hook))
+            self._skipped = tuple(empty)
+            for hook in self._skipped:
+                self.__dict__.setdefault(hook, None)  # of a run around this one ours may be there
 
     def _copy_to(self, address: str, session: Session, rank: int) -> None:
         with session.fence.around(_REMOTE):
@@ -444,8 +446,8 @@ class GpuProfiler(Results, Callback):
     @_harmless
     def _first_batch(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, *args: object) -> None:
         """The first batch of the stage, from a hook that is there for this one call."""
-        self._remove_hooks()
         if (session := self._session_of(trainer)) is not None:
+            self._remove_hooks()
             session.first_batch(batch)
             if session.stage == "fit" and torch.is_anomaly_enabled():
                 self.__dict__[_BACKWARD_HOOK] = self._first_backward
@@ -454,8 +456,8 @@ class GpuProfiler(Results, Callback):
 
     @_harmless
     def _first_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
-        self._remove_hooks()
         if (session := self._session_of(trainer)) is not None:
+            self._remove_hooks()
             session.first_backward(loss)
 
     @_harmless
@@ -464,7 +466,7 @@ class GpuProfiler(Results, Callback):
             session.backward_begins(loss)
 
     def _remove_hooks(self) -> None:
-        for hook in _PUT_HOOKS:
+        for hook in _INSTANCE_HOOKS:
             self.__dict__.pop(hook, None)
         self.__dict__.update(dict.fromkeys(self._skipped))
 

@@ -24,7 +24,7 @@ _EFFECTS: Mapping[str, str] = {
     "drop_last": "The last, smaller batch of each epoch is left out.",
     "every_n_epochs": "A crash loses more work.",
     "every_n_train_steps": "A crash loses more work.",
-    "in_order": "The order of batches then differs from run to run.",
+    "in_order": "Batches arrive in a different order in each run.",
     "limit_val_batches": "Validation results are less exact.",
     "log_every_n_steps": "Curves have fewer points.",
     "num_sanity_val_steps": "Validation errors show up later.",
@@ -35,8 +35,8 @@ _EFFECTS: Mapping[str, str] = {
 """What else a new value of an argument does."""
 
 
-_SAID = ("Trade-off: ", SHARD_FIRST)
-"""How sentences of an advice begin without which its change would do harm."""
+_CAVEATS = ("Trade-off: ", SHARD_FIRST)
+"""How sentences of an advice begin that say what else its change does."""
 
 _BUILT: Mapping[str, str] = {"DataLoader": "loader", "Trainer": "trainer"}
 """By call, what conditions name it whose place is known."""
@@ -99,7 +99,7 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
         return Fix(advice=advice, where=at, code=code)
     sentences = SENTENCE_END.split(advice)
     why = " ".join(one for one in sentences if one.startswith(("Why ", REMAINING)))
-    said = [one for one in sentences if one.startswith(_SAID)]
+    said = [one for one in sentences if one.startswith(_CAVEATS)]
     effect = " ".join(said or dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
     configured = _in_yaml(change, run)
     if configured is not None:

@@ -289,7 +289,7 @@ def _answer(screen: FirstScreen, width: int, *, bridge: bool) -> list[Renderable
         elif fix.code:
             lines += [Text(f"    {fix.where}", "dim", no_wrap=True, overflow="ellipsis"), *diff_lines([fix.code])]
         if fix.effect:
-            lines.append(labelled("note:", _short(fix.effect, width)))
+            lines.append(labelled("note:", _short(numbers.capital(fix.effect.removeprefix("Trade-off: ")), width)))
     if screen.gain:
         whole = f", the whole run {screen.whole_run}" if screen.scale == "step" and screen.whole_run else ""
         whole += f" ({screen.bridge})" if screen.bridge and bridge else ""

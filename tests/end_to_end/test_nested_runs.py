@@ -82,6 +82,20 @@ def test_a_trainer_inside_a_fit_does_not_end_the_fit_s_measurement(tmp_path: Pat
     assert (report.run["stage"], report.run["status"], report.steps.count) == ("fit", "finished", 30)
 
 
+@pytest.mark.filterwarnings("ignore:gpuprof. nested")
+def test_a_trainer_inside_a_fit_with_the_same_profiler_takes_nothing_from_the_fit(tmp_path: Path) -> None:
+    profiler = GpuProfiler(reports=["json"])
+
+    class Inner(pl.Callback):
+        def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            trainer_with(tmp_path / "inner", profiler, epochs=1).fit(Model(), batches(2))
+
+    trainer_with(tmp_path / "outer", profiler, Inner(), epochs=1).fit(Model(), batches(5))
+    report = report_of(profiler)
+    assert report.steps.count == 5
+    assert report.run["batch.shapes"] == "[1, 4]"
+
+
 def test_options_of_a_second_profiler_are_told_to_be_unused(tmp_path: Path) -> None:
     first = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
     second = GpuProfiler(windows=[3])

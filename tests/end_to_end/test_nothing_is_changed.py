@@ -132,10 +132,6 @@ class Group(pl.Callback):
         for one in self.held:
             one.on_train_batch_start(*args, **kwargs)
 
-    def on_before_backward(self, *args: Any, **kwargs: Any) -> None:
-        for one in self.held:
-            one.on_before_backward(*args, **kwargs)
-
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         for one in self.held:
             one.teardown(*args, **kwargs)

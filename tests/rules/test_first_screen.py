@@ -556,7 +556,7 @@ def test_the_reason_of_a_number_and_what_else_the_change_does_are_said() -> None
     )
     assert fix_of(stream, {}).effect == "Shard the iterable dataset first, or it is all there."
     order = Change(call="DataLoader", arguments={"in_order": False}, before={"in_order": True})
-    assert fix_of(finding_with(order), {}).effect == "The order of batches then differs from run to run."
+    assert fix_of(finding_with(order), {}).effect == "Batches arrive in a different order in each run."
 
 
 def test_a_setting_of_the_profiler_is_no_fix() -> None:
