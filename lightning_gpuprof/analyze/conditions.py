@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from lightning_gpuprof.model.comparison import ConditionChange
-from lightning_gpuprof.model.conditions import BY_NAME, FIXED_GROUPS, GROUPS, HASH_NAME, FixedGroup, fact_of
+from lightning_gpuprof.model.conditions import FIXED_GROUPS, GROUPS, HASH_NAME, FixedGroup, fact_of
 from lightning_gpuprof.model.journal import Value
 
 HASH_DIGITS = 12
@@ -25,11 +25,7 @@ def conditions_hash(conditions: Mapping[str, Value]) -> str:
     What takes part is fixed in :data:`lightning_gpuprof.model.conditions.FACTS`: no names of runs, times, paths,
     commits or seeds.
     """
-    taken = sorted(
-        (name, value)
-        for name, value in conditions.items()
-        if value is not None and (fact := BY_NAME.get(name)) is not None and fact.hashed
-    )
+    taken = sorted((name, value) for name, value in conditions.items() if value is not None and fact_of(name).hashed)
     return hashlib.sha256(msgspec.json.encode(taken)).hexdigest()[:HASH_DIGITS]
 
 

@@ -45,10 +45,11 @@ def fetch(metrics: Metrics) -> Fetch:
     """What the wait for batches costs; the run's ``device_step`` and ``interpreter_wait`` are read."""
     order, step = _slowest_order(metrics), device_step(metrics)
     idle_ratio, period_ms = _idle_ratio(metrics), metrics.period_ms
-    less = 0.0 if order is None or not period_ms else (order.order_ms or 0.0) / period_ms
+    elsewhere_ms = (0.0 if order is None else order.order_ms or 0.0) + _in_other_loaders_ms(metrics)
+    less = elsewhere_ms / period_ms if period_ms else 0.0
     return Fetch(
         order=order,
-        making=_making(metrics, order),
+        making=_making(metrics, elsewhere_ms),
         idle_ratio=idle_ratio,
         making_idle_ratio=None if idle_ratio is None else max(0.0, idle_ratio - less),
         is_seen=bool(metrics.is_cpu_only) or (step is not None and step.sees_fetch),
@@ -139,7 +140,7 @@ def _loading(metrics: Metrics) -> Loading:
         waited_ratio=metrics.fetch_waited_ratio,
         fetch_cost_ms=_fetch_cost_ms(metrics, made, wait.median_ms, workers=workers),
         guard_ms=SINGLE_GUARD_MS if workers == 0 else RECEIVE_GUARD_MS,
-        order_ms=metrics.share_of("data_wait").median_ms - wait.median_ms,
+        elsewhere_ms=metrics.share_of("data_wait").median_ms - wait.median_ms,
     )
 
 
@@ -177,21 +178,29 @@ def _slowest_order(metrics: Metrics) -> InputLoader | None:
     return max(known, key=lambda one: one.order_ms or 0.0, default=None)
 
 
+def _in_other_loaders_ms(metrics: Metrics) -> float:
+    """What the main process takes in each step to load the batches of all loaders but the slowest, without workers."""
+    found = metrics.input
+    if found is None:
+        return 0.0
+    of_others = [one.make_ms for one in found.loaders if one.loader != found.slowest and not one.workers]
+    return sum(ms for ms in of_others if ms is not None and possible(ms))
+
+
 @or_unmeasured
-def _making(metrics: Metrics, order: InputLoader | None) -> Share:
+def _making(metrics: Metrics, elsewhere_ms: float) -> Share:
     if metrics.loader is not None and metrics.loader.num_workers == 0 and metrics.interpreter_is_held:
         raise MissingSignal(
             "another Python thread of the program keeps the main thread waiting (interpreter-lock): how long it "
             "takes to load a batch is not known"
         )
     wait = metrics.share_of("data_wait")
-    order_ms = 0.0 if order is None else order.order_ms or 0.0
-    if not order_ms:
+    if not elsewhere_ms:
         return wait
-    ratio, lower = order_ms / metrics.step_ms, wait.total_lower_ratio
+    ratio, lower = elsewhere_ms / metrics.step_ms, wait.total_lower_ratio
     return replace(
         wait,
-        median_ms=max(0.0, wait.median_ms - order_ms),
+        median_ms=max(0.0, wait.median_ms - elsewhere_ms),
         median_ratio=max(0.0, wait.median_ratio - ratio),
         lower_ratio=max(0.0, wait.lower_ratio - ratio),
         total_ratio=max(0.0, wait.total_ratio - ratio),
@@ -333,7 +342,7 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
         if cpu_ms is None or per_batch
         else replace(cpu_ms, least_ms=cpu_ms.least_ms * longer, most_ms=cpu_ms.most_ms * longer),
         queued_ms=state.queued_ms * longer,
-        order_ms=state.order_ms * longer,
+        elsewhere_ms=state.elsewhere_ms * longer,
         idle_ratio=step_idle_ratio(metrics),
         delayed_ms=_delayed_ms(metrics) if state.cpu_bound else 0.0,
     )

@@ -43,7 +43,7 @@ from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
 from lightning_gpuprof.analyze.step_facts import step_facts
 from lightning_gpuprof.analyze.windows_cost import windows_s, with_inflation
-from lightning_gpuprof.model.conditions import HASH_NAME, SAMPLES
+from lightning_gpuprof.model.conditions import HASH_NAME, SAMPLES, condition_of
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics
 from lightning_gpuprof.model.numbers import counted
@@ -87,8 +87,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         for phase in PHASES
         if (found := statistics.share(phases[phase][chosen.steady], period)) is not None
     }
-    loader = _loader(journal.conditions)
-    batch = _samples(journal.conditions) or (loader.batch_size if loader else None)
+    batch = _samples(journal.conditions) or _loader_batch(journal.conditions)
     summary = step_facts(journal, chosen, batch * journal.header.world_size if batch else None)
     unsaved, unsaved_phases = _without_checkpoints(journal)
     ordinary = chosen.steady | chosen.saving(steps, phases)
@@ -96,6 +95,13 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     far = outliers.outlier_indices(unsaved.steps, undisturbed)
     waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
     del period  # of a long run it would be in the way of what comes next
+    fed = input_pipeline(
+        journal,
+        shares,
+        period_ms=summary.period_ms.median if summary.period_ms else None,
+        steady_steps=summary.steady_count,
+        waited_ratio=waited_ratio,
+    )
     sampled = SampledSteps(journal, chosen.steady)
     run_delay = sampled.delay()
     cpu = msgspec.structs.replace(
@@ -122,7 +128,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         callback_shares=_callback_shares(
             journal, ordinary, np.where(chosen.steady, steps.period_ns, unsaved.steps.period_ns)[ordinary]
         ),
-        loader=loader,
+        loader=_loader(journal.conditions, None if fed is None else fed.slowest),
         cpu=cpu,
         fetch_waited_ratio=waited_ratio,
         epoch_starts=epochs.epoch_starts(journal),
@@ -145,13 +151,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         series=_series(journal, far[:MAX_MARKS]),
         curves=curves(journal),
         marks=marks(journal, far, summary.speed_levels),
-        input=input_pipeline(
-            journal,
-            shares,
-            period_ms=summary.period_ms.median if summary.period_ms else None,
-            steady_steps=summary.steady_count,
-            waited_ratio=waited_ratio,
-        ),
+        input=fed,
         evenness=evenness(journal, chosen, sampled),
         logging_without_delay=blocked.without_delay(sampled, "logging"),
         log_calls=hook_share(journal, chosen.steady, "self.log"),
@@ -264,27 +264,37 @@ def _samples(conditions: dict[str, Value]) -> int | None:
     return given if isinstance(given, int) and given > 0 else None
 
 
-def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:
-    kind = conditions.get("loader.kind")
-    if not isinstance(kind, str):
-        return None
+def _loader_batch(conditions: dict[str, Value]) -> int | None:
+    value = conditions.get("loader.batch_size")
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _loader(conditions: dict[str, Value], slowest: int | None) -> LoaderFacts | None:
+    """Facts of the slowest of several training loaders, where it is known; its batch size is the largest."""
+
+    def fact(name: str) -> Value:
+        return condition_of(conditions, f"loader.{name}", slowest)
 
     def number(name: str) -> int | None:
-        value = conditions.get(f"loader.{name}")
+        value = fact(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def flag(name: str) -> bool | None:
-        value = conditions.get(f"loader.{name}")
+        value = fact(name)
         return value if isinstance(value, bool) else None
+
+    kind = fact("kind")
+    if not isinstance(kind, str):
+        return None
 
     return LoaderFacts(
         kind=kind,
         num_workers=number("num_workers"),
-        batch_size=number("batch_size"),
+        batch_size=_loader_batch(conditions),
         pin_memory=flag("pin_memory"),
         persistent_workers=flag("persistent_workers"),
         prefetch_factor=number("prefetch_factor"),
-        dataset=str(conditions.get("loader.dataset") or ""),
+        dataset=str(fact("dataset") or ""),
     )
 
 

@@ -1,6 +1,7 @@
 """Summaries of what was sampled beside the steps: host, CPUs; only readings from between first and last step."""
 
 import math
+import re
 from collections.abc import Iterable
 
 from lightning_gpuprof.analyze.journal_columns import Journal
@@ -17,6 +18,8 @@ DELAY_RATIO = 0.05
 
 USED_RATIO = 0.9
 """Share of the CPUs that are in use, from which programs wait for each other: as rules have it."""
+
+_NUM_WORKERS = re.compile(r"loader\.(\d+\.)?num_workers")
 
 
 def during_training(journal: Journal, samples: Iterable[Sample]) -> list[Sample]:
@@ -60,7 +63,7 @@ def cpus(journal: Journal, host: HostUse) -> CpuFacts:
     """
     sampled = host.process.cpu_cpus.mean if host.process and host.process.cpu_cpus else None
     whole = values_of((s for s in journal.samples if s.subject == "training"), "process_cpus")
-    with_workers = bool(journal.conditions.get("loader.num_workers"))
+    with_workers = any(value for name, value in journal.conditions.items() if _NUM_WORKERS.fullmatch(name))
     workers = host.workers.cpu_cpus.mean if host.workers and host.workers.cpu_cpus else None
     return CpuFacts(
         usable_cpus=1.0 if host.usable_cpus is None else host.usable_cpus,

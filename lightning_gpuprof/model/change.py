@@ -20,6 +20,8 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
     """Lines of code to add."""
     inside: str = ""
     """The method of the user's that builds what is meant, ``val_dataloader``; empty: that of the training."""
+    which: str = ""
+    """Of several such calls the one meant, in words: ``the slowest of 2 loaders, ['labelled']``."""
     place: str = ""
     """Where ``add`` goes, in words: ``before trainer.fit``; empty: the lines say it, or ``file`` does."""
     file: str = ""

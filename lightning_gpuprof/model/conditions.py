@@ -1,11 +1,17 @@
 """The facts of a run that its numbers depend on: by name, with group, source, and what a difference means."""
 
 import re
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import msgspec
 
+from lightning_gpuprof.model.journal import Value
+
 _GPU = re.compile(r"gpu\d+\.")
+_ONE_OF_LOADERS = re.compile(r"loader\.\d+\.")
+_OF_ALL_LOADERS = frozenset({"batch_size", "built_at", "built_by", "count", "dataset_has_model"})
+"""Facts that are not of one loader; the batch size is that of the largest batch."""
 
 Group = Literal["hardware", "software", "model", "batch", "data", "trainer", "flags", "run"]
 """What a fact is about; ``run`` names the run and describes nothing that it did."""
@@ -348,5 +354,30 @@ HASH_NAME = "conditions.hash"
 
 
 def fact_of(name: str) -> Fact:
-    """The fact of a name; one that only another version knows, or NVML's, is sorted by its first word."""
-    return BY_NAME.get(name) or Fact(name, "hardware" if _GPU.match(name) else "run", "label", False, "")
+    """The fact of a name; one of several loaders (``loader.1.kind``) is as that of the only one.
+
+    What only another version knows, and NVML's, is sorted by its first word.
+    """
+    if name in BY_NAME:
+        return BY_NAME[name]
+    if _ONE_OF_LOADERS.match(name):
+        common = BY_NAME.get(_ONE_OF_LOADERS.sub("loader.", name)) or Fact("", "data", "label", False, "")
+        return msgspec.structs.replace(common, name=name)
+    return Fact(name, "hardware" if _GPU.match(name) else "run", "label", False, "")
+
+
+def condition_of(run: Mapping[str, Value], name: str, slowest: int | None) -> Value:
+    """A fact of a run; of several training loaders that is the slowest one's, but for what is not of one loader.
+
+    Args:
+        run: All facts.
+        name: Of the wanted one.
+        slowest: The number of the slowest training loader; None: not known.
+
+    Returns:
+        None if it is not known.
+    """
+    head, _, rest = name.partition(".")
+    if head == "loader" and f"loader.{slowest}.kind" in run and rest not in _OF_ALL_LOADERS:
+        return run.get(f"loader.{slowest}.{rest}")
+    return run.get(name)

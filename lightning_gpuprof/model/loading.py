@@ -97,12 +97,13 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     order: InputLoader | None = None
     """The loader whose sampler takes longest for the indices of a batch; None if that was not measured."""
     making: Share | Unmeasured = NOT_COMPUTED
-    """The wait while batches are made: without the sampler's time, which stays in the main process."""
+    """The wait while the slowest loader's batches are made: without the time of the sampler and of other loaders that
+    have no workers, which stays in the main process."""
     idle_ratio: float | None = None
     """Share of a step in which the device has no work and a batch is waited for, 1 on a CPU; of a device that was not
     seen during the fetch its idle share of the step. None: no trace window shows it."""
     making_idle_ratio: float | None = None
-    """The same without what the sampler costs of it: no idle time is gained twice."""
+    """The same without what these cost of it: no idle time is gained twice."""
     is_seen: bool = False
     """Whether it is known what a wait costs: on a CPU, or where a window shows the device also before a fetch."""
     workers_set_the_pace: bool = False
@@ -198,8 +199,8 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     workers that are behind. None: not measured where batches are made."""
     guard_ms: float
     """What a fetch may cost although nothing is wrong."""
-    order_ms: float = 0.0
-    """What the sampler takes of the step's wait for data, which :attr:`wait` is without."""
+    elsewhere_ms: float = 0.0
+    """What the sampler and other loaders take of the step's wait for data, which :attr:`wait` is without."""
     delayed_ms: float = 0.0
     """How long the model waits for a CPU in each step while workers compute batches: a cheaper batch ends that as
     well."""
@@ -233,7 +234,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waited_ms(self) -> float:
         """All of the step's wait for data."""
-        return self.wait.median_ms + self.order_ms
+        return self.wait.median_ms + self.elsewhere_ms
 
     def queue_for(self, slow_ms: float) -> int:
         """Batches that each worker must have ready, ``prefetch_factor``, for the steps to go on during a slow one.

@@ -11,6 +11,7 @@ import msgspec
 from lightning_gpuprof.model.accumulation import Accumulation
 from lightning_gpuprof.model.batch_shapes import BatchShapes
 from lightning_gpuprof.model.collectives import CollectiveRun
+from lightning_gpuprof.model.conditions import condition_of
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.device_kernels import DeviceRun
@@ -253,8 +254,18 @@ class Metrics(Measured, frozen=True, kw_only=True):
     """Optimizer steps of manual optimization; None: it is automatic, or DDP reduces no gradients."""
 
     def condition(self, name: str) -> Value:
-        """A fact about the run by its dotted name, such as ``loader.num_workers``; None if it is not known."""
-        return self.run.get(name)
+        """A fact about the run by its dotted name, such as ``loader.num_workers``; None if it is not known.
+
+        Of several training loaders that is the slowest one's, but for the batch size: that is of the largest batch.
+        """
+        return condition_of(self.run, name, None if self.input is None else self.input.slowest)
+
+    @property
+    def slowest_of_loaders(self) -> str:
+        """``the slowest of 2 loaders, ['labelled']``; empty: there is one, or it is not known which one is slow."""
+        slowest, count = None if self.input is None else self.input.slowest, self.positive("loader.count")
+        key = None if slowest is None else self.run.get(f"loader.{slowest}.key")
+        return "" if key is None or count is None else f"the slowest of {count} loaders, {key}"
 
     def positive(self, name: str) -> int | None:
         """A fact that is a size or a count above 0; None if it is not known, or none."""

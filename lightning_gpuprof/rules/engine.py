@@ -78,7 +78,7 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
             elif finding is None:
                 passed.append(rule.id)
             else:
-                findings.append(_checked(finding))
+                findings.append(_of_loader(_checked(finding), metrics))
         except NotApplicable as reason:
             not_applicable.append(NotEvaluated(rule=rule.id, why=reason.why))
         except MissingSignal as missing:
@@ -172,6 +172,14 @@ def _checked(finding: Finding) -> Finding:
     if not isinstance(finding, Finding):
         raise TypeError(f"check() must return a Finding or None, got {finding!r}")
     return finding
+
+
+def _of_loader(finding: Finding, metrics: Metrics) -> Finding:
+    """A change of the training DataLoader says which one it is for, if there are several."""
+    change, which = finding.change, metrics.slowest_of_loaders
+    if change is None or change.call != "DataLoader" or change.inside or not which:
+        return finding
+    return msgspec.structs.replace(finding, change=msgspec.structs.replace(change, which=which))
 
 
 def with_onset(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, ...]:

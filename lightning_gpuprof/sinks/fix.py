@@ -100,7 +100,9 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
     sentences = SENTENCE_END.split(advice)
     why = " ".join(one for one in sentences if one.startswith(("Why ", REMAINING)))
     said = [one for one in sentences if one.startswith(_CAVEATS)]
-    effect = " ".join(said or dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
+    effects = said or dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS)
+    which = (plain.sentence(f"The change is for {change.which}."),) if change.which else ()
+    effect = " ".join((*which, *effects))
     configured = _in_yaml(change, run)
     if configured is not None:
         return msgspec.structs.replace(configured, advice=advice, why=why, effect=effect)

@@ -31,6 +31,7 @@ RUN: dict[str, Value] = {
         ("gpu0.uuid", "GPU-7"),
         ("of.a.later.version", 1),
         ("loader.prefetch_factor", None),
+        ("loader.1.key", "['b']"),
     ],
 )
 def test_what_names_the_run_is_not_in_the_hash(name: str, value: Value) -> None:
@@ -41,6 +42,7 @@ def test_what_names_the_run_is_not_in_the_hash(name: str, value: Value) -> None:
     ("name", "value"),
     [
         ("loader.num_workers", 2),
+        ("loader.1.num_workers", 2),
         ("model.parameters", 11),
         ("device.name", "H100"),
         ("version.torch", "2.10"),

@@ -132,6 +132,28 @@ def test_a_plain_run_shows_model_loaders_and_trainer(tmp_path: Path) -> None:
     assert len(found) > 80
 
 
+def test_each_of_several_loaders_has_facts_and_its_keys() -> None:
+    class Unreadable(UserDict):
+        def items(self) -> Any:
+            raise OSError("gone")
+
+    plain, fed = DataLoader(rows(), batch_size=6), DataLoader(rows(8), batch_size=2, num_workers=2)
+    nested = {"a": plain, "b": [iter([]), fed]}
+    found = collect(None, None, nested, Surroundings(environ={}))  # type: ignore[arg-type]
+    one_each = {name: value for name, value in found.items() if name.endswith((".key", ".num_workers", ".batch_size"))}
+    assert one_each == {
+        "loader.batch_size": 6,
+        "loader.num_workers": 0,
+        "loader.0.key": "['a']",
+        "loader.0.num_workers": 0,
+        "loader.2.key": "['b'][1]",
+        "loader.2.num_workers": 2,
+    }
+    assert "loader.2.prefetch_factor" in found
+    for single in (plain, [plain], Unreadable(nested)):
+        assert not any(".0." in name for name in collect(None, None, single, Surroundings(environ={})))  # type: ignore[arg-type]
+
+
 class Timer(pl.Callback):
     """Named as one of Lightning's."""
 

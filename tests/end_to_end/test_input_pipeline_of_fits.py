@@ -9,6 +9,8 @@ import torch
 from planted_runs import Planted, Sleepy, fit, quiet_profiler
 from torch.utils.data import DataLoader
 
+from lightning_gpuprof.sinks.fix import fix_of
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -33,12 +35,17 @@ class Pairs(Planted):
         return super().training_step(torch.cat([batch["a"], batch["b"]]), batch_idx)
 
 
-def test_loaders_of_a_dict_are_told_apart_and_those_of_validation_left_alone(tmp_path: Path) -> None:
-    loaders = {"a": forked(60), "b": DataLoader(Sleepy(40, item_s=0.001), batch_size=2)}
+def test_of_a_dict_of_loaders_the_slowest_is_judged_and_those_of_validation_left_alone(tmp_path: Path) -> None:
+    loaders = {"a": forked(60), "b": DataLoader(Sleepy(40, item_s=0.01), batch_size=2)}
     report = fit(tmp_path, Pairs(), loaders, val_loader=forked(8), limit_val_batches=1.0, max_epochs=2)
     processes = [(worker.loader, worker.process) for worker in report.input.workers]
     assert processes == [(0, "worker0"), (1, "process")]
     assert report.input.workers[0].batches == 60
+    assert [report.run[f"loader.{name}"] for name in ("num_workers", "0.num_workers", "1.num_workers")] == [1, 1, 0]
+    found = next(f for f in report.findings if f.rule == "single-process-loading")
+    assert found.change.before == {"num_workers": 0}
+    assert found.change.which == "the slowest of 2 loaders, ['b']"
+    assert "['b']" in fix_of(found, report.run).effect
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@ from typing import Any
 
 import pytest
 from feeding_builder import starved
+from msgspec.structs import replace
 
+from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
@@ -43,6 +45,17 @@ def test_idle_time_of_a_device_is_gained_once(idle: float, making_ms: float) -> 
     sampler, making = RULE.check(metrics), InputBound().check(metrics)
     assert sampler.gain.saved_ms_per_step == pytest.approx(min(9.0, idle * 28.0))
     assert (making.gain.saved_ms_per_step if making is not None and making.gain else 0.0) == pytest.approx(making_ms)
+
+
+@pytest.mark.parametrize(("workers", "left_ms"), [(0, 9.0), (1, 0.0)])
+def test_what_another_loader_takes_in_the_main_process_stays(workers: int, left_ms: float) -> None:
+    """45 ms of wait, 36 of them for the slowest loader; the other one's 9 ms are there or in its worker."""
+    metrics = starved(items_ms=36.0, collate_ms=0.0, workers=0, compute_ms={"data_wait": 45.0})
+    slowest = metrics.input.loaders[0]
+    other = replace(slowest, loader=1, workers=workers, make_ms=9.0, deliver_ms=9.0)
+    both = with_derived(replace(metrics, input=replace(metrics.input, loaders=(slowest, other))))
+    assert both.fetch.making.median_ms == pytest.approx(45.0 - left_ms)
+    assert both.loading.waited_ms == pytest.approx(45.0)
 
 
 @pytest.mark.parametrize("order_ms", [math.nan, -1.0])

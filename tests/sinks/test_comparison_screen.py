@@ -197,6 +197,18 @@ def test_nothing_is_expected_of_another_change_than_the_advised_one() -> None:
     assert "promised up to 2x." in text
 
 
+def test_of_several_loaders_the_change_of_the_slowest_counts() -> None:
+    def of(report: Report, workers: int) -> Report:
+        facts = {"loader.1.kind": "DataLoader", "loader.1.num_workers": workers, "loader.num_workers": 8}
+        return msgspec.structs.replace(
+            report, run={**report.run, **facts}, input=msgspec.structs.replace(report.input, slowest=1)
+        )
+
+    before, after = of(with_expectation(digits()), 0), scaled(digits(), 0.55)
+    assert "in the expected range" in drawn(before, of(after, 4))
+    assert "expected" not in drawn(before, of(after, 2))
+
+
 def test_a_slower_run_names_the_phase_that_grew_and_the_change() -> None:
     text = " ".join(drawn(digits(), scaled(digits(), 2.0)).split())
     assert "REGRESSED Mean step" in text

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from lightning_gpuprof.model.comparison import Change, Expectation, FindingChange, FindingState, Judgement, Standing
+from lightning_gpuprof.model.conditions import condition_of
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PARTS, Part, Phase
 from lightning_gpuprof.model.report import Report
 
@@ -111,11 +113,15 @@ def _is_made(finding: Finding, before: Report, after: Report, gone: set[tuple[st
     """Whether its settings are those of the later run, or others than before, or not known, and it is gone."""
     change = finding.change
     prefix = {"DataLoader": "loader", "Trainer": "trainer"}.get(change.call) if change is not None else None
-    known = {} if change is None or prefix is None else {f"{prefix}.{name}": v for name, v in change.arguments.items()}
-    known = {name: value for name, value in known.items() if name in before.run and name in after.run}
+    slowest = None if before.input is None else before.input.slowest
+    known: list[tuple[Value, Value, Value]] = []
+    for name, value in {} if change is None or prefix is None else change.arguments.items():
+        then, now = (condition_of(report.run, f"{prefix}.{name}", slowest) for report in (before, after))
+        if then is not None and now is not None:
+            known.append((then, now, value))
     if (finding.rule, finding.subject) in gone:
-        return not known or any(before.run[name] != after.run[name] for name in known)
-    return bool(known) and all(after.run[name] == value for name, value in known.items())
+        return not known or any(then != now for then, now, _ in known)
+    return bool(known) and all(now == value for _, now, value in known)
 
 
 def _vanished(

@@ -30,7 +30,8 @@ READERS: dict[str, Reader] = {
     **loader_facts.FACTS,
     **torch_facts.FACTS,
 }
-"""How each fact is read, but those of the first batch (:mod:`lightning_gpuprof.capture.conditions.first_batch`)."""
+"""How each fact is read, but those of the first batch (:mod:`lightning_gpuprof.capture.conditions.first_batch`), and of
+each of several loaders (:func:`loader_facts.readers_of_each`)."""
 
 
 def collect(
@@ -47,7 +48,8 @@ def collect(
     Returns:
         Dotted name (``loader.num_workers``) → value; a fact that cannot be read is absent.
     """
-    return read(READERS, Subject(trainer, module, loaders, around or _this_machine()))
+    readers = {**READERS, **loader_facts.readers_of_each(loaders)}
+    return read(readers, Subject(trainer, module, loaders, around or _this_machine()))
 
 
 def _this_machine() -> Surroundings:

@@ -1,8 +1,8 @@
 """The arguments that a stage's loaders were made with, and where the user's code makes them; no loader is iterated."""
 
-import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -10,18 +10,24 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 
 from lightning_gpuprof.capture.conditions.call_places import Place, only_call
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
+from lightning_gpuprof.capture.fence import must_propagate
 
 
 def flattened(loaders: object) -> Iterator[object]:
     """The loaders in whatever mappings and sequences of the user's."""
+    return (loader for _, loader in _with_keys(loaders))
+
+
+def _with_keys(loaders: object, keys: str = "") -> Iterator[tuple[str, object]]:
+    """Each loader after its keys, as the user's code has them: ``["labelled"]``, ``[1]``."""
     if isinstance(loaders, Mapping):
-        for value in loaders.values():
-            yield from flattened(value)
+        for key, value in loaders.items():
+            yield from _with_keys(value, f"{keys}[{key!r}]")
     elif isinstance(loaders, Sequence) and not isinstance(loaders, (str, bytes)):
-        for value in loaders:
-            yield from flattened(value)
+        for number, value in enumerate(loaders):
+            yield from _with_keys(value, f"{keys}[{number}]")
     elif loaders is not None:
-        yield loaders
+        yield keys, loaders
 
 
 def datasets_of(loaders: object) -> list[Any]:
@@ -49,7 +55,7 @@ def _kind(loaders: object) -> str | None:
 
 
 def _function_name(function: Any) -> str | None:
-    while isinstance(function, functools.partial):
+    while isinstance(function, partial):
         function = function.func
     return None if function is None else getattr(function, "__qualname__", type(function).__qualname__)
 
@@ -121,6 +127,41 @@ def _facts(prefix: str, loaders: Callable[[Subject], object]) -> dict[str, Reade
         f"{prefix}.kind": lambda s: _kind(loaders(s)) or None,
         **{f"{prefix}.{name}": _main_loader_reader(read, loaders) for name, read in _LOADER_FACTS.items()},
     }
+
+
+MAX_LOADERS = 16
+"""Loaders of which each has facts of its own."""
+
+
+def readers_of_each(loaders: object) -> dict[str, Reader]:
+    """How to read what each of several DataLoaders was made with, and its keys: ``loader.1.num_workers``.
+
+    Args:
+        loaders: Of a stage.
+
+    Returns:
+        By the number of the loader in :func:`flattened`; of the first 16. Empty if there is only one, or if the user's
+        collection cannot be walked through.
+    """
+    try:
+        every = list(_with_keys(loaders))[:MAX_LOADERS]
+    except Exception as error:
+        if must_propagate(error):
+            raise
+        return {}
+    if len(every) < 2:
+        return {}
+    readers: dict[str, Reader] = {}
+    for number, (keys, loader) in enumerate(every):
+        if isinstance(loader, DataLoader):
+            facts = {name: partial(_read_of, read, loader) for name, read in _LOADER_FACTS.items()}
+            facts |= {"key": partial(_read_of, str, keys), "kind": partial(_read_of, _kind, loader)}
+            readers |= {f"loader.{number}.{name}": facts[name] for name in facts if name != "batch_size"}
+    return readers
+
+
+def _read_of(read: Callable[[Any], object], loader: object, _: Subject) -> object:
+    return read(loader)
 
 
 def _built_facts(prefix: str, find: Callable[[Subject], Place | None]) -> dict[str, Reader]:
