@@ -16,6 +16,8 @@ SHOWN_LEVELS = 4
 """Of more speed levels the caveat gives the range."""
 DRIFT_RATIO = 1.2
 """Between the first and the last fifth, as for a change of speed level; the fifths between must lie in order."""
+PARTS_OF_GROWTH = (0.08, 0.6)
+"""Of the whole change, what lies between two neighbouring fifths of a run that gets slower steadily. Heuristic."""
 MIN_DRIFT_STEPS = 100
 
 _WORDS = ("no", "one", "two", "three", "four")
@@ -91,18 +93,24 @@ def _disturbed_caveats(flags: Ints) -> list[str]:
 
 def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:
     speed_levels = facts.speed_levels
-    if len(speed_levels) > 1:
-        return [f"{_level_sentence(speed_levels)}; {_largest_phase_change(speed_levels)}"]
-    if len(period_ns) < MIN_DRIFT_STEPS:
-        return []
-    levels = [statistics.median(fifth) / 1e6 for fifth in np.array_split(period_ns, 5)]
+    parts = np.array_split(period_ns, 5) if len(period_ns) >= MIN_DRIFT_STEPS else []
+    levels = [statistics.median(fifth) / 1e6 for fifth in parts]
     grew, fell = levels == sorted(levels), levels == sorted(levels, reverse=True)
-    if not (grew or fell) or max(levels) < DRIFT_RATIO * min(levels):
+    steadily = bool(levels) and (grew or fell) and max(levels) >= DRIFT_RATIO * min(levels)
+    if len(speed_levels) > 1 and not (steadily and len(speed_levels) <= SHOWN_LEVELS and _in_no_jump(levels)):
+        return [f"{_level_sentence(speed_levels)}; {_largest_phase_change(speed_levels)}"]
+    if not steadily:
         return []
     return [
         f"the step time {'grew' if grew else 'fell'} steadily: {_shown(levels[0])} ms in the first fifth of the "
         f"steady steps, {_shown(levels[-1])} ms in the last"
     ]
+
+
+def _in_no_jump(levels: list[float]) -> bool:
+    """Whether each step from fifth to fifth has a part of the change; of two speed levels one has nearly all of it."""
+    least, most = (part * (max(levels) - min(levels)) for part in PARTS_OF_GROWTH)
+    return all(least <= abs(after - before) <= most for before, after in itertools.pairwise(levels))
 
 
 def _shown(value: float) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from built_journals import wandering
-from built_reports import report_of, row
+from built_reports import finding, report_of, row
 from simulated_speeds import Speeds, demo, demo_fixed, outlasting, steady
 
 from lightning_gpuprof.analyze.compare import compare
@@ -115,6 +115,34 @@ def test_levels_that_overlap_or_lie_closer_than_one_run_moved_by_itself_are_not_
     result = compared(two_levels(149, 200), two_levels(*later, seed=2), threshold_ratio=0.03)
     assert result.outcome == result.training.outcome == "not comparable"
     assert not result.training.from_levels
+
+
+def grown(by_ms: float, severity: str = "") -> tuple[Report, StepTimes]:
+    """A run whose steps get longer, from 8 ms on, and the severity of the finding that says so; empty: none does."""
+    noise = np.random.default_rng(int(by_ms)).lognormal(0, 0.05, 300)
+    times = StepTimes(period_ms=np.linspace(8, 8 + by_ms, 300) * noise, phases_ms={})
+    says = msgspec.structs.replace(finding("step-drift", 2.0), severity=severity)
+    return msgspec.structs.replace(whole(times), findings=(says,) if severity else ()), times
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        (grown(22, "warning"), grown(0), "improved"),
+        (grown(22), grown(0), "not comparable"),
+        (grown(22, "info"), grown(0), "not comparable"),
+        (grown(22, "warning"), grown(14, "warning"), "not comparable"),
+    ],
+)
+def test_a_run_whose_steps_no_longer_grow_is_compared_with_the_mean_of_the_one_that_did(
+    before: tuple[Report, StepTimes], after: tuple[Report, StepTimes], outcome: str
+) -> None:
+    result = compare(before[0], after[0], times=(before[1], after[1]), threshold_ratio=0.03)
+    assert result.outcome == result.training.outcome == outcome
+    if outcome == "improved":
+        assert result.wall.outcome == "improved"
+        assert 1.8 < result.training.lower < 19 / 8
+        assert "steps no longer grow" in result.training.why
 
 
 def test_levels_of_other_batches_are_not_held_against_each_other() -> None:

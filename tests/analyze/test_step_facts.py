@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.comparison.resampling import Resampling
 from lightning_gpuprof.analyze.comparison.too_few import interval_obstacle
+from lightning_gpuprof.analyze.compilation import compiled_steps
 from lightning_gpuprof.analyze.journal_columns import CpuColumns
+from lightning_gpuprof.analyze.steady import select
+from lightning_gpuprof.analyze.step_facts import caveats
 from lightning_gpuprof.model.journal import Segment
 from lightning_gpuprof.model.phases import STAGES, STEP_PARTS, Stage, parts_of
 from lightning_gpuprof.model.report import Report
@@ -68,6 +72,24 @@ def test_a_run_with_many_levels_gives_their_range() -> None:
     assert len(m.steps.speed_levels) == 6
     (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
     assert caveat.startswith("6 speed levels from 10 to 60 ms, the first until batch 199")
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        (np.linspace(1, 4, 1000), "the step time grew steadily: "),
+        (np.linspace(4, 1, 1000), "the step time fell steadily: "),
+        (np.where(np.arange(1000) < 400, 1.0, 3.0), "two speed levels: "),
+        (np.repeat([1.0, 2.0, 3.0], [400, 300, 300]), "two speed levels: "),
+    ],
+)
+def test_a_steady_growth_is_no_jump_where_a_change_point_cuts_it(forward: np.ndarray, said: str) -> None:
+    """On a noisy machine a ramp reads as two levels, and the finding says that it grew gradually."""
+    cut = build(journal(1000, forward_ms=noisy(1000) * np.repeat([1.0, 3.0], 500))).steps.speed_levels
+    of = journal(1000, forward_ms=noisy(1000) * forward)
+    facts = replace(build(of).steps, speed_levels=cut)
+    (caveat,) = caveats(of, facts, select(of.steps, of.phases, compiled_steps(of)))
+    assert caveat.startswith(said)
 
 
 def test_a_drift_is_told_as_such() -> None:

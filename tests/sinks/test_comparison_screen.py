@@ -197,6 +197,15 @@ def test_nothing_is_expected_of_another_change_than_the_advised_one() -> None:
     assert "promised up to 2x." in text
 
 
+def test_of_a_larger_finding_without_an_expectation_that_is_gone_too_the_smaller_one_takes_no_credit() -> None:
+    report = with_expectation(digits())
+    drift = msgspec.structs.replace(report.findings[0], rule="step-drift", expected=None, change=None)
+    gain = msgspec.structs.replace(drift.gain, saved_ms_per_step=60.0)
+    both = msgspec.structs.replace(report, findings=(msgspec.structs.replace(drift, gain=gain), *report.findings))
+    assert "in the expected range" in drawn(report, scaled(digits(), 0.55))
+    assert "expected" not in drawn(both, scaled(digits(), 0.55))
+
+
 def test_of_several_loaders_the_change_of_the_slowest_counts() -> None:
     def of(report: Report, workers: int) -> Report:
         facts = {"loader.1.kind": "DataLoader", "loader.1.num_workers": workers, "loader.num_workers": 8}

@@ -87,7 +87,8 @@ def expectation(
         wall: Judgement of the wall time.
 
     Returns:
-        None if no finding with an expectation was followed, or several were: what they bring does not add up.
+        None if no finding with an expectation was followed, or several were: what they bring does not add up. Also None
+        if another finding that was to save more is gone.
     """
     gone = {(one.rule, one.subject) for one in findings if one.state == "gone"}
     made = [one for one in before.findings if one.expected is not None and _is_made(one, before, after, gone)]
@@ -98,6 +99,10 @@ def expectation(
         return None
     (first, *_), expected = followed, followed[0].expected
     assert expected is not None
+    saved_ms = expected.whole_ms - expected.step_ms
+    others = (one for one in before.findings if one.expected is None and (one.rule, one.subject) in gone)
+    if any(one.gain is not None and one.gain.saved_ms_per_step > saved_ms for one in others if one.severity != "info"):
+        return None
     least, most = expected.speedup_range
     standing: Standing = "in the expected range" if least <= judged.speedup <= most else "less than expected"
     return Expectation(

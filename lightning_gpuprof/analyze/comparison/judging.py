@@ -32,6 +32,9 @@ OTHERS_CPUS = 0.25
 MAX_HALF_WIDTH = math.log(2)
 """A speed-up that is known only to within a factor of two in each direction says nothing (heuristic)."""
 
+_GROWTH = "step-drift"
+"""The finding that steps get longer, phase by phase, and that it is not the machine."""
+
 INTERVAL = (0.025, 0.975)
 MAX_WAIT_RATIO = 0.95
 WAIT_NOISE_RATIO = 0.1
@@ -56,6 +59,12 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
     def named(self) -> tuple[tuple[str, Report], tuple[str, Report]]:
         """Both, with what they are called in sentences."""
         return ("earlier", self.before), ("later", self.after)
+
+    @property
+    def growth_ended(self) -> bool:
+        """Whether the steps of the earlier run got longer and longer for a reason of its own, which is gone."""
+        grew = [one.severity for one in self.before.findings if one.rule == _GROWTH]
+        return bool(grew) and "info" not in grew and not any(one.rule == _GROWTH for one in self.after.findings)
 
 
 def not_comparable(measure: str, why: str) -> Judgement:
@@ -89,8 +98,7 @@ def training(runs: Runs) -> Judgement:
     waits = _waits_words(cpu_waits(runs))
     few = too_few.interval_obstacle(*drawn)
     if few:
-        apart = "" if step_work_obstacle(runs) else too_few.levels_words(*drawn)
-        return _judged_of_few(measure, speedup, drawn, floor=floor, few=few, why=waits, apart=apart)
+        return _judged_of_few(runs, measure, speedup, drawn, floor=floor, few=few, why=waits)
     speedups = _speedups(drawn[0].at, drawn[1].at)
     centre = float(np.median(speedups))
     low, high = (float(end) - centre for end in np.quantile(speedups, INTERVAL))
@@ -200,8 +208,7 @@ def wall(runs: Runs) -> Judgement:
     speedup = net_s[0] / net_s[1]
     if draws is not None and (few := too_few.interval_obstacle(*(means := (draws[0].mean_ms, draws[1].mean_ms)))):
         sides = [_wall_drawn(one, report, net) for one, report, net in zip(means, (before, after), net_s, strict=True)]
-        apart = "" if step_work_obstacle(runs) else too_few.levels_words(*means)
-        return _judged_of_few(measure, speedup, (sides[0], sides[1]), floor=floor, few=few, why=why, apart=apart)
+        return _judged_of_few(runs, measure, speedup, (sides[0], sides[1]), floor=floor, few=few, why=why)
     errors = [
         _wall_relative_error(report, draws[side].mean_ms if draws and draws[side].source == "journal" else None)
         for side, report in enumerate((before, after))
@@ -300,16 +307,19 @@ def _judged(measure: str, speedup: float, ends: tuple[float, float], *, floor: f
 
 
 def _judged_of_few(
-    measure: str, speedup: float, drawn: tuple[Drawn, Drawn], *, floor: float, few: str, why: str, apart: str
+    runs: Runs, measure: str, speedup: float, drawn: tuple[Drawn, Drawn], *, floor: float, few: str, why: str
 ) -> Judgement:
     """Judge a speed-up of too few independent steps: only if the runs lie clearly apart, or clearly together.
 
-    Apart are levels, or means that differ by more than the spread of the steps, or by a large factor that a cautious
-    interval confirms. ``apart`` is what to say if their levels do; empty if a step of one is not the work of a step of
-    the other.
+    Apart are levels, if a step of one run is the work of a step of the other, or means that differ by more than the
+    spread of the steps, or by a large factor that a cautious interval confirms.
     """
     change = math.log(speedup)
-    ends = too_few.levels_apart(*drawn) if apart else None
+    ends, apart = None, ""
+    if not step_work_obstacle(runs):
+        ends, apart = too_few.levels_apart(*drawn), too_few.levels_words(*drawn)
+        if ends is None and runs.growth_ended:
+            ends, apart = too_few.after_growth(*drawn), too_few.growth_words(drawn[1])
     if ends is not None and max(ends[0], -ends[1]) > floor:
         words = f"{apart}; {why}" if why else apart
         judged = _judged(measure, speedup, (ends[0] - change, ends[1] - change), floor=floor, why=words)

@@ -67,6 +67,32 @@ def levels_apart(before: Drawn, after: Drawn) -> Range | None:
     return (low, high) if max(low, -high) > MIN_GAP * moved else None
 
 
+def after_growth(before: Drawn, after: Drawn) -> Range | None:
+    """Speed-up of a run whose steps no longer grow, as logarithms, lower end first.
+
+    What the earlier run moved is what was ended: its mean is held against the tenths of the later one.
+
+    Args:
+        before: Of the earlier run, the statistic of which is a mean.
+        after: Of the later run.
+
+    Returns:
+        None if its levels are not known.
+    """
+    mean = float(np.median(before.at))
+    if after.levels is None or min(after.levels[0], mean) <= 0:
+        return None
+    return math.log(mean / after.levels[1]), math.log(mean / after.levels[0])
+
+
+def growth_words(after: Drawn) -> str:
+    """What is known of it; one sentence without its full stop, empty if the later run has no levels."""
+    if after.levels is None:
+        return ""
+    low, high = after.levels
+    return f"steps no longer grow: every tenth of the later run has {low:.3g} to {high:.3g} ms a step"
+
+
 def levels_words(before: Drawn, after: Drawn) -> str:
     """What is known of two runs whose levels lie apart.
 

@@ -16,7 +16,8 @@ Calls of `self.log` are timed apart, as `log_every_n_steps` makes only the rest 
 of each logger: one that takes half of the time of logging is named, with the median time of a write.
 
 ## When it is wrong
-- Values that your code computes only to log them count where they are computed, for example as `forward`.
+- Values that your code computes only to log them count where they are computed, for example as `forward`. So does a
+  sixth of each call of `self.log`: the gain may be larger than promised.
 - On a GPU, reducing a logged tensor may wait for the device, and that wait then moves elsewhere.
 - A logger that stalls in rare steps: see `step-outliers`.
 - What a callback or your own code writes to a logger counts for the hook that does it.
