@@ -72,7 +72,7 @@ def compare(
     """
     differing = conditions.changes(before.run, after.run)
     runs = Runs(before=before, after=after, threshold_ratio=threshold_ratio)
-    unlike = judging.stage_obstacle(runs) or conditions.obstacle(differing, allow)
+    unlike = judging.stage_obstacle(runs) or conditions.obstacle(differing, allow) or judging.repeated_data(runs)
     if not unlike:
         runs = _with_draws(runs, times)
     training = judging.not_comparable("training", unlike) if unlike else judging.training(runs)

@@ -9,6 +9,7 @@ from built_reports import finding, run
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import NotEvaluated
+from lightning_gpuprof.model.loading import STREAM_SAMPLER
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.sinks.comparison_answer import answer
 
@@ -126,6 +127,31 @@ def test_wall_times_of_different_work_are_not_held_against_each_other() -> None:
     assert result.wall.outcome == "not comparable"
     assert "420 and 840 steps" in result.wall.why
     assert result.training.outcome == "within noise"
+
+
+@pytest.mark.parametrize(
+    ("steps", "workers", "sampler", "repeats"),
+    [
+        ((420, 840), (0, 2), STREAM_SAMPLER, True),
+        ((840, 420), (4, 2), STREAM_SAMPLER, True),
+        ((420, 424), (0, 2), STREAM_SAMPLER, False),
+        ((420, 840), (0, 2), "RandomSampler", False),
+        ((420, 840), (2, 2), STREAM_SAMPLER, False),
+        ((420, 840), (0, 4), STREAM_SAMPLER, False),
+    ],
+)
+def test_a_run_whose_workers_each_read_the_whole_dataset_is_no_improvement(
+    steps: tuple[int, int], workers: tuple[int, int], sampler: str, repeats: bool
+) -> None:
+    """Twice the samples a second by training on each of them twice."""
+    before, after = (
+        run(20.0, count=count, conditions={"loader.num_workers": number, "loader.sampler": sampler})
+        for count, number in zip(steps, workers, strict=True)
+    )
+    result = compare(before, after)
+    assert ("2 times as often" in result.training.why) is repeats
+    assert ("shard the dataset" in result.way_out) is repeats
+    assert (result.outcome == "not comparable") is repeats
 
 
 def test_wall_time_of_an_interrupted_run_is_not_compared() -> None:

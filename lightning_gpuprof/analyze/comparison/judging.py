@@ -18,6 +18,7 @@ from lightning_gpuprof.analyze.comparison.resampling import Drawn
 from lightning_gpuprof.analyze.comparison.uncertainty import NORMAL_95, Draws
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.comparison import Judgement, Outcome
+from lightning_gpuprof.model.loading import STREAM_SAMPLER
 from lightning_gpuprof.model.report import Report
 
 MIN_STEADY_STEPS = 10
@@ -153,6 +154,27 @@ def stage_obstacle(runs: Runs) -> str:
     """Which stages they are of, if not of the same; else empty."""
     stages = [str(report.run.get("stage") or "fit") for _, report in runs.named]
     return "" if stages[0] == stages[1] else f"one is a {stages[0]}, the other a {stages[1]}"
+
+
+def repeated_data(runs: Runs) -> str:
+    """Why one run trains on each sample several times: each of its workers reads the whole iterable dataset; else empty.
+
+    Its steps are then as many times more as it has more workers, in as many epochs with the same batch size.
+    """
+    (fewer, _, of_fewer), (more, name, of_more) = sorted(
+        (report.steps.count, name, report.run) for name, report in runs.named
+    )
+    workers = [run.get("loader.num_workers") for run in (of_fewer, of_more)]
+    same = all(of_fewer.get(one) == of_more.get(one) for one in ("loader.batch_size", "trainer.max_epochs"))
+    if not fewer or not same or of_more.get("loader.sampler") != STREAM_SAMPLER or not isinstance(workers[1], int):
+        return ""
+    times = workers[1] / max(1, workers[0]) if isinstance(workers[0], int) else 0.0
+    if times < 2 or not math.isclose(more, times * fewer, rel_tol=0.05):
+        return ""
+    return (
+        f"the {name} run trains on each sample {times:.3g} times as often ({fewer:,} and {more:,} steps), because each "
+        f"of its {workers[1]} workers reads the whole iterable dataset"
+    )
 
 
 def steps_obstacle(runs: Runs) -> str:

@@ -127,6 +127,8 @@ def way_out(
         same = f"{', '.join(most)} and {last}" if most else last
         command = f"gpuprof compare A B --allow {','.join((*allow, *groups))}"
         return f"run both with the same {same}; if that is the change under test: {command}"
+    if judging.repeated_data(runs):
+        return "shard the dataset in its __iter__ with torch.utils.data.get_worker_info()"
     for name, report in runs.named:
         if report.steps.steady_count < MIN_STEADY_STEPS:
             return f"repeat the {name} run with at least {MIN_STEADY_STEPS + 10} steps"
