@@ -157,7 +157,7 @@ def stage_obstacle(runs: Runs) -> str:
 
 
 def repeated_data(runs: Runs) -> str:
-    """Why one run trains on each sample several times: each of its workers reads the whole iterable dataset; else empty.
+    """Why one run trains on each sample several times, as each worker reads the whole iterable dataset; else empty.
 
     Its steps are then as many times more as it has more workers, in as many epochs with the same batch size.
     """

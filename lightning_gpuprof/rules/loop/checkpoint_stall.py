@@ -94,7 +94,7 @@ class CheckpointStall(StallRule):
         fires(
             "4 checkpoints take 1.2 s of 22 s",
             "info",
-            "4 checkpoints were written, about 300 ms each: 1.20 s in",
+            "4 checkpoints were written, 300 ms each: 1.20 s in",
             checkpoint=(4, 1.2),
         ),
         fires(

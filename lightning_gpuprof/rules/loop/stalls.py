@@ -28,17 +28,16 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
         return self.part.count < 2 * self.rarer
 
     def words(self, happened: str, *, each: bool = True) -> str:
-        """``Validation ran 5 times, about 467 ms each: 2.40 s in total, 54 % of the training time (setup excluded)``.
+        """``Validation ran 5 times, 480 ms each: 2.40 s in total, 54 % of the training time (setup excluded)``.
 
         Args:
             happened: The begin: what happened how often.
-            each: Whether the typical time of one is said where there are several.
+            each: Whether the mean time of one is said where there are several.
 
         Returns:
             One sentence with its full stop.
         """
-        median_s = self.part.median_s if each and self.part.count > 1 else None
-        one = "" if median_s is None else f", about {seconds(median_s)} each"
+        one = f", {seconds(self.part.total_s / self.part.count)} each" if each and self.part.count > 1 else ""
         total = f"{seconds(self.part.total_s)}{' in total' if self.part.count > 1 else ''}"
         return f"{happened}{one}: {total}, {percent(self.ratio)} of the training time (setup excluded)."
 

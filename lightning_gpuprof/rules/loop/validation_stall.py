@@ -57,7 +57,7 @@ class ValidationStall(StallRule):
         fires(
             "they take 13 s of 33 s",
             "warning",
-            "Validation ran 4 times, about 3.25 s each: 13.0 s in total, 39 % of",
+            "Validation ran 4 times, 3.25 s each: 13.0 s in total, 39 % of",
             validation=(4, 13.0),
         ),
         fires("a single run takes as long", "critical", "limit_val_batches", epochs=1, validation=(1, 14.0)),
