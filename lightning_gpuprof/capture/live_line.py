@@ -215,5 +215,5 @@ def _above_rich(bar: Any, text: str) -> None:
 def _is_terminal(stream: Any) -> bool:
     try:
         return stream is not None and bool(stream.isatty())
-    except ValueError:  # closed
+    except (ValueError, AttributeError):  # closed; or the user's own, which does not say
         return False

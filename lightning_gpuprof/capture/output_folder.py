@@ -155,11 +155,11 @@ def create(target_folder: Path, rank: int, key: str) -> tuple[Path, BinaryIO, st
         key: Of the run, from :func:`run_key`.
 
     Returns:
-        The folder, the opened journal, and what went wrong with the target folder (empty if nothing).
+        The folder's whole path, the opened journal, and what went wrong with the target folder (empty if nothing).
     """
     name = JOURNAL_NAME.format(rank=rank)
     try:
-        return *_create_in(target_folder, name, key), ""
+        return *_create_in(target_folder.absolute(), name, key), ""  # the program may change its working folder
     except OSError as error:
         problem = f"{target_folder} cannot be written ({error.strerror or error})"
     fallback = _temporary_folder(key)

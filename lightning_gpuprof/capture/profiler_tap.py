@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.actions import ANNOTATED, classify
 from lightning_gpuprof.capture.fence import must_propagate
-from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
+from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock, untimed
 from lightning_gpuprof.model.phases import Phase, Region
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ OTHER_REGIONS = "other regions"
 class _ContextTable(dict[str, Context]):
     """Action name → context; a context is made when its action is seen for the first time."""
 
-    def __init__(self, make: Callable[[str], Context], instead: Callable[[str, Exception], Context]) -> None:
+    def __init__(
+        self,
+        make: Callable[[str], Context],
+        instead: Callable[[str, Exception], Context],
+        theirs: Callable[..., Context] | None,
+    ) -> None:
         super().__init__()
         self._make = make
         self._instead = instead
@@ -42,7 +47,12 @@ class _ContextTable(dict[str, Context]):
                     raise
                 return instead(action_name, error)
 
-        self.profile = profile
+        def profile_or_theirs(action_name: str, *more: object, **settings: object) -> Context:
+            if theirs is not None and (more or settings):  # only the user's own code knows what these are
+                return theirs(action_name, *more, **settings)
+            return profile(action_name)
+
+        self.profile: Callable[..., Context] = profile if theirs is None else profile_or_theirs
         """As a profiler's, in the time of ``__getitem__``, which takes no keyword."""
 
     def __missing__(self, action: str) -> Context:
@@ -349,8 +359,9 @@ class ProfilerTap:
     def _table(self, region: Region, cpu: bool) -> _ContextTable:
         table = self._tables.get((region, cpu))
         if table is None:
+            theirs = self.inner.profile if self._forward else None
             table = self._tables[region, cpu] = _ContextTable(
-                lambda action: self._make(action, region, cpu), self._untimed
+                lambda action: self._make(action, region, cpu), self._untimed, theirs
             )
         return table
 
@@ -376,8 +387,10 @@ class ProfilerTap:
         then = -1 if how.then is None else self._slot_after(how.then, region)
         if action.startswith("[Callback]") and self._does_nothing(how.callback, how.hook):
             return NULL_CONTEXT
+        if how.phase is None and then < 0:
+            return NULL_CONTEXT if action.startswith("[") else untimed(action)  # one of the user's own, with its name
         if how.phase is None:
-            return NULL_CONTEXT if then < 0 else clock.mark(then, cpu=cpu)
+            return clock.mark(then, cpu=cpu)
         slot = clock.slot(action, how.phase, region, callback=how.callback, hook=how.hook)
         context = clock.context(slot, then=then, counts=how.counts, cpu=cpu)
         return _ExceptionHookEnd(context, self._on_end, self._on_failure) if how.hook == "on_exception" else context

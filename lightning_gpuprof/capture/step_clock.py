@@ -44,6 +44,11 @@ NULL_CONTEXT = _new_context(staticmethod(_ANYTHING), staticmethod(_ANYTHING))
 """For actions that are not timed: one shared object, no Python frame."""
 
 
+def untimed(result: object) -> Context:
+    """A context that does nothing and gives ``result`` to ``with ... as``."""
+    return _new_context(lambda _: result, staticmethod(_ANYTHING))
+
+
 class ClosedStep(NamedTuple):
     """One finished step as the clock hands it over; ``charged`` and ``cpu_charged`` are indexed by slot id, ns."""
 

@@ -73,10 +73,16 @@ class Bar:
         return Measurement(min(MIN_BAR, self.width), self.width)
 
 
+def is_terminal(stream: object) -> bool:
+    """Whether what is written there is read at once by a person; a stream of the user's own may not say so."""
+    asks = getattr(stream, "isatty", None)
+    return asks is not None and bool(asks())
+
+
 def terminal_width(file: IO[str] | None = None) -> int:
     """Columns that a table can take, at least 60: of the terminal, or what ``COLUMNS`` says; elsewhere 100."""
     stream = sys.stdout if file is None else file
-    if stream.isatty() or os.environ.get("COLUMNS", "").isdigit():
+    if is_terminal(stream) or os.environ.get("COLUMNS", "").isdigit():
         return max(MIN_WIDTH, Console(file=stream).width)
     return MAX_WIDTH
 
@@ -95,7 +101,7 @@ def make_console(file: IO[str] | None, width: int | None = None) -> Console:
         A new one that takes text as it is: without markup, emoji codes and highlighting.
     """
     stream = sys.stdout if file is None else file
-    interactive = stream.isatty()
+    interactive = is_terminal(stream)
     forced = bool(os.environ.get("FORCE_COLOR"))
     capable = interactive and os.environ.get("TERM") != "dumb"
     styled = (forced or capable) and not os.environ.get("NO_COLOR")

@@ -37,7 +37,7 @@ class StatusLine:
         stream = sys.stderr if stream is None else stream
         try:
             return cls(stream) if stream is not None and stream.isatty() else None
-        except ValueError:  # the stream is closed
+        except (ValueError, AttributeError):  # the stream is closed, or one of the user's that does not say
             return None
 
     def show(self, text: str) -> None:

@@ -37,6 +37,13 @@ def test_ranks_of_a_run_share_a_folder_and_runs_do_not(tmp_path: Path) -> None:
     assert create(tmp_path / "run", 3, "a") == tmp_path / "run"
 
 
+def test_a_program_that_changes_its_working_folder_does_not_lose_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert create(Path("run"), 0, "a") == tmp_path / "run"
+
+
 def test_an_earlier_run_is_never_touched(tmp_path: Path) -> None:
     for number, name in enumerate(("run", "run-2", "run-3")):
         folder = create(tmp_path / "run", 0, output_folder.run_key("", 1))

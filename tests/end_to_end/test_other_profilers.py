@@ -80,6 +80,13 @@ def test_user_code_that_uses_the_profiler_goes_on_working(tmp_path: Path) -> Non
     assert callback.local_rank == 0
 
 
+class Labelled(SimpleProfiler):
+    """Takes more than Lightning's, which only the user's own code knows."""
+
+    def profile(self, action_name: str, label: str = "") -> Any:
+        return super().profile(action_name + label)
+
+
 class UsesTheProfilerInEveryWay(Planted):
     """As code may that was written for Lightning's profilers."""
 
@@ -88,17 +95,19 @@ class UsesTheProfilerInEveryWay(Planted):
         profiler.filename = "mine"
         assert self.trainer.fit_loop.run.__name__ == "run"
         assert self.trainer.fit_loop.epoch_loop.advance.__self__ is self.trainer.fit_loop.epoch_loop
-        with profiler.profile(action_name="named"):
+        options = {"label": "mine"} if isinstance(profiler, Labelled) else {}
+        with profiler.profile(action_name="named", **options) as name:
+            assert name == "named" + options.get("label", "")
             step = profiler.profile("decorated")(super().training_step)
         return step(batch, batch_idx)
 
 
-@pytest.mark.parametrize("own", [PassThroughProfiler, SimpleProfiler])
+@pytest.mark.parametrize("own", [PassThroughProfiler, SimpleProfiler, Labelled])
 def test_code_may_use_the_profiler_in_every_way_and_set_its_attributes(tmp_path: Path, own: type[Any]) -> None:
     theirs = own()
     before = lambda trainer: setattr(trainer, "profiler", theirs)  # noqa: E731
     report = fit(tmp_path, model=UsesTheProfilerInEveryWay(), loader=loader(), before=before)
     assert report.steps.count == 20
     assert theirs.filename == "mine"
-    if own is SimpleProfiler:
+    if own is not PassThroughProfiler:
         assert len(theirs.recorded_durations["decorated"]) == 20

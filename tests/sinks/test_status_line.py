@@ -2,6 +2,8 @@
 
 import io
 import threading
+from types import SimpleNamespace
+from typing import TextIO, cast
 
 import pytest
 
@@ -58,6 +60,7 @@ def test_what_is_no_terminal_gets_no_line() -> None:
     closed = io.StringIO()
     closed.close()
     assert StatusLine.on_terminal(closed) is None
+    assert StatusLine.on_terminal(cast(TextIO, SimpleNamespace(write=print))) is None  # a stream of the user's own
     assert StatusLine.on_terminal(Terminal()) is not None
 
 

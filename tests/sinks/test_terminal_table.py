@@ -3,7 +3,8 @@
 import re
 from io import StringIO
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import IO, cast, get_args
 
 import msgspec
 import pytest
@@ -187,6 +188,7 @@ def test_text_of_several_words_wraps_between_them() -> None:
 def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = StringIO()
     assert terminal_width(stream) == 100
+    assert terminal_width(cast(IO[str], SimpleNamespace(write=stream.write))) == 100
     monkeypatch.setenv("COLUMNS", "160")
     assert terminal_width(stream) == 160
     monkeypatch.setenv("COLUMNS", "20")
