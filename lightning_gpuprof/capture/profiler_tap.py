@@ -47,12 +47,17 @@ class _ContextTable(dict[str, Context]):
                     raise
                 return instead(action_name, error)
 
-        def profile_or_theirs(action_name: str, *more: object, **settings: object) -> Context:
-            if theirs is not None and (more or settings):  # only the user's own code knows what these are
-                return theirs(action_name, *more, **settings)
-            return profile(action_name)
+        def profile_with(action_name: str, *more: object, **settings: object) -> Context:
+            try:
+                if theirs is None or not (more or settings):
+                    return self[action_name]
+            except Exception as error:
+                if must_propagate(error):
+                    raise
+                return instead(action_name, error)
+            return theirs(action_name, *more, **settings)  # only the user's own code knows what these are
 
-        self.profile: Callable[..., Context] = profile if theirs is None else profile_or_theirs
+        self.profile: Callable[..., Context] = profile if theirs is None else profile_with
         """As a profiler's, in the time of ``__getitem__``, which takes no keyword."""
 
     def __missing__(self, action: str) -> Context:
