@@ -70,7 +70,7 @@ def phase_rows(
         In the order of ``PHASES``; times per step, in ms, are of the steady steps, and None if there are none.
     """
     count = int(steady.sum())
-    few = np.flatnonzero(steady)[statistics.thinned(count)]
+    few, others = np.flatnonzero(steady)[statistics.thinned(count)], np.flatnonzero(~steady)
     few_ms: dict[Phase, Floats] = {}
     totals: dict[Phase, int] = {}
     means_ms: dict[Phase, float] = {}
@@ -78,7 +78,8 @@ def phase_rows(
         column = phases[phase]  # once: a long run's is unpacked
         few_ms[phase] = column[few] / 1e6
         totals[phase] = int(column.sum())
-        means_ms[phase] = float(column[steady].mean()) / 1e6 if count else 0.0
+        means_ms[phase] = (totals[phase] - int(column[others].sum())) / count / 1e6 if count else 0.0
+        del column  # for the next one
     whole = sum(totals.values())
     ordinary_ms = _ordinary_ms(few_ms)
     rows = []

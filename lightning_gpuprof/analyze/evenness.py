@@ -126,6 +126,7 @@ class _StretchBuilder:
         for phase in self._phases.timed:
             column = self._phases[phase]  # once for all parts: a long run's is unpacked
             medians[phase] = [statistics.median(column[chosen]) / 1e6 for chosen in few]
+            del column  # for the next one
         phases_ms = [{phase: of_parts[part] for phase, of_parts in medians.items()} for part in range(len(parts))]
         return tuple(itertools.starmap(self.stretch, zip(parts, phases_ms, strict=True)))
 

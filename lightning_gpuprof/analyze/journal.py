@@ -294,12 +294,12 @@ class _StepTable:
         period_ns = narrow(self._store.slot_sums())
         starts = np.cumsum(period_ns, dtype=np.int64)
         starts -= period_ns
-        rows = narrow(np.arange(len(period_ns)))
-        last = int(batch.max(initial=0)) + len(rows)
+        last = int(batch.max(initial=0)) + len(period_ns)
+        rows: Ints = np.arange(len(period_ns), dtype=np.int32 if last < SHORT else np.int64)
         return StepColumns(
             start_ns=_since_first(starts, start_ns, counts),
             period_ns=period_ns,
-            batch=_since_first(rows if last < SHORT else rows.astype(np.int64), batch, counts),
+            batch=_since_first(rows, batch, counts),
             first_global_step=int(global_step[0]) if len(counts) else 0,
             stepped=_labels(self._stepped(global_step, counts)),
             epoch=np.repeat(_labels(epoch), counts),

@@ -244,8 +244,8 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
     def time_of_slots(self) -> Sequence[tuple[Slot, SegmentKind, int]]:
         """Slot, ``step`` or kind of segment, and ns: of each slot in all steps, and in each segment."""
         found: list[tuple[Slot, SegmentKind, int]] = []
-        for slot, column in self.steps.charged.items():
-            found.append((self.slots[slot], "step", int(column.sum())))
+        for slot in self.steps.charged:
+            found.append((self.slots[slot], "step", int(self.steps.charged[slot].sum())))
         for segment in self.segments:
             for slot, ns in segment.charged.items():
                 if slot < len(self.slots):

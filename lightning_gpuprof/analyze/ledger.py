@@ -84,8 +84,8 @@ def ledger(journal: Journal) -> tuple[LedgerRow, ...]:
 def _slot_sums(journal: Journal, names: Mapping[str, str]) -> Iterator[tuple[_Key, int, int]]:
     """Key, total ns and number of steps of each slot; the fetches of first batches apart from the others."""
     first = np.flatnonzero(journal.steps.flags & FIRST_OF_EPOCH)
-    for slot_id, column in journal.steps.charged.items():
-        slot = journal.slots[slot_id]
+    for slot_id in journal.steps.charged:
+        slot, column = journal.slots[slot_id], journal.steps.charged[slot_id]
         where = part(slot, "step", journal.header.stage)
         name, hook = _name(names, slot)
         ns, steps = int(column.sum()), int(np.count_nonzero(column))
@@ -98,6 +98,7 @@ def _slot_sums(journal: Journal, names: Mapping[str, str]) -> Iterator[tuple[_Ke
             )
             ns -= int(apart.sum())
             steps -= int(np.count_nonzero(apart))
+        del column  # for the next one
         yield (where, slot.phase, name, hook), ns, steps
 
 

@@ -79,13 +79,13 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     phases = journal.phases
     compiled = compilation.compiled_steps(journal)
     chosen = steady.select(steps, phases, compiled)
-    period = steps.period_ns[chosen.steady]
-    steady_from_ns = int(steps.start_ns[chosen.steady][0]) if chosen.steady.any() else None
+    period = chosen.steady_of(steps.period_ns)
+    steady_from_ns = None if chosen.first_steady is None else int(steps.start_ns[chosen.first_steady])
     host = host_use(journal, steady_from_ns)
     shares = {
         phase: found
         for phase in PHASES
-        if (found := statistics.share(phases[phase][chosen.steady], period)) is not None
+        if (found := statistics.share(chosen.steady_of(phases[phase]), period)) is not None
     }
     batch = _samples(journal.conditions) or _loader_batch(journal.conditions)
     summary = step_facts(journal, chosen, batch * journal.header.world_size if batch else None)
@@ -93,7 +93,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     ordinary = chosen.steady | chosen.saving(steps, phases)
     undisturbed = ordinary & ((steps.flags & DISTURBED) == 0)
     far = outliers.outlier_indices(unsaved.steps, undisturbed)
-    waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
+    waited_ratio = _fetch_waited(chosen.steady_of(phases["data_wait"]), period)
     del period  # of a long run it would be in the way of what comes next
     fed = input_pipeline(
         journal,
@@ -349,7 +349,7 @@ def _overhead(journal: Journal, steady_steps: steady.Mask) -> dict[str, float | 
     period = steps.period_ns[steady_steps]
     boundary_ns = int(own_ns[plain].sum())
     edge_ns = measured.get("edge_ns")
-    edges = 2.0 * sum(int((column > 0).sum()) for column in steps.charged.values()) / n if n else None
+    edges = 2.0 * sum(int(np.count_nonzero(steps.charged[slot])) for slot in steps.charged) / n if n else None
     edges_us = edges * edge_ns / 1e3 if edges is not None and edge_ns is not None else None
     background_s = [measured.get(name) for name in ("journal_cpu_s", "samplers_cpu_s")]
     median_us = statistics.median(period) / 1e3 if len(period) else None
@@ -375,7 +375,7 @@ def _overhead(journal: Journal, steady_steps: steady.Mask) -> dict[str, float | 
 def _own_ns(journal: Journal) -> Ints:
     """What the profiler itself took at each step's boundary."""
     own = next((s.id for s in journal.slots if s.callback == OWN_NAME), -1)
-    return journal.steps.charged.get(own, np.zeros(len(journal.steps), np.int64))
+    return journal.steps.charged.get(own, np.zeros(len(journal.steps), np.int32))
 
 
 def _own_between_ns(journal: Journal) -> int:
@@ -395,7 +395,8 @@ def _series(journal: Journal, far: Ints) -> dict[str, list[float]]:
     else:
         edges = np.linspace(0, n, SERIES_POINTS + 1).astype(np.int64)
         of_stretches = [a + int(np.argmax(steps.period_ns[a:b])) for a, b in itertools.pairwise(edges)]
-        longest = np.argpartition(-steps.period_ns, LONGEST_STEPS)[:LONGEST_STEPS]
+        least = np.partition(steps.period_ns, n - LONGEST_STEPS)[n - LONGEST_STEPS]
+        longest = np.flatnonzero(steps.period_ns >= least)[:LONGEST_STEPS]
         index = np.unique(np.concatenate([of_stretches, longest, far]))
 
     def ms(column: Ints) -> list[float]:

@@ -66,8 +66,9 @@ def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Ou
     longest = indices[np.argsort(-period[far])][:MAX_BATCHES]
     worst_ns = period[far].max() if far.any() else period.max()
     total_ns, checked = period.sum(), len(period)
+    del period  # of a long run it takes as much memory as what comes next
     of_kinds = [(_indices(steady, kind)[statistics.thinned(int(kind.sum()))], kind[far]) for kind in kinds]
-    del period, kinds, far  # of a long run they take as much memory as what comes next
+    del kinds, far
     excess: dict[Phase, float] = {}
     for phase in PHASES:
         above = float(np.maximum(_above_median(phases[phase], indices, of_kinds), 0).sum()) / 1e6

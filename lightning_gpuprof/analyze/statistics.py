@@ -155,9 +155,10 @@ def median_interval(values: Floats) -> tuple[float, float] | None:
     if len(values) < MIN_INTERVAL_STEPS:
         return None
     middle = median(values)
-    below = np.multiply(values == middle, np.float32(0.5))  # exact, and half the memory of a long run's
-    below += values < middle
-    low, high = _interval_of_mean(below)
+    halves_below = (values < middle).view(np.uint8)  # an eighth of the memory of numbers
+    halves_below <<= 1
+    halves_below += values == middle
+    low, high = (end / 2 for end in _interval_of_mean(halves_below))
     lower, upper = quantiles(values, (min(max(1 - high, 0.0), 0.5), max(min(1 - low, 1.0), 0.5)))
     return lower, upper
 
@@ -167,7 +168,7 @@ def mean_interval(values: Floats) -> tuple[float, float] | None:
     return _interval_of_mean(values) if len(values) >= MIN_INTERVAL_STEPS else None
 
 
-def _interval_of_mean(values: npt.NDArray[np.floating]) -> tuple[float, float]:
+def _interval_of_mean(values: npt.NDArray[np.number]) -> tuple[float, float]:
     """Percentile interval by a moving-block bootstrap (Kuensch 1989), blocks of n^(1/3) steps, fixed seed.
 
     Many steps are first summed in cells of consecutive ones, at most 2000, so that a million cost no more than these.

@@ -1,5 +1,6 @@
 """Labels every step and finds those that stand for the run: after warm-up, untraced, beside no edge and no stall."""
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -29,6 +30,9 @@ SPIKE_RATIO = 0.5
 MIN_LEFT_RATIO = 0.5
 """The neighbours of stalls and edges are left out if at least this part of the others remains."""
 
+MAX_EDGES_RATIO = 1 / 256
+"""Of all steps, begins and ends of runs of steady ones up to which these are copied run by run."""
+
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int8]
 """Indices into STEP_LABELS, shape (n,)."""
@@ -46,6 +50,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the first steady step."""
     level_starts: tuple[int, ...]
     """Indices of the steps at which speed levels begin, the first steady one among them; empty if there is none."""
+    runs: tuple[slice, ...] | None = None
+    """The steady steps as runs of neighbours; None if these are many."""
+
+    def steady_of(self, column: Ints) -> Ints:
+        """A column of shape (n,), of the steady steps only: in a long run a fifth of the time that its mask takes."""
+        return (
+            column[self.steady] if self.runs is None else np.concatenate([column[:0], *(column[r] for r in self.runs)])
+        )
 
     def counts(self) -> dict[StepLabel, int]:
         """How many steps have each label."""
@@ -115,8 +127,8 @@ def _select(steps: StepColumns, phases: Mapping[Phase, Ints], disturbed: int, co
         "validation-adjacent": _with_next(validation),
         "checkpoint": _with_next(checkpoint),
     }
-    plain = ~np.logical_or.reduce(list(excluded.values()))
-    strict = plain & ~np.logical_or.reduce(list(neighbours.values()))
+    plain = ~functools.reduce(np.logical_or, excluded.values())
+    strict = plain & ~functools.reduce(np.logical_or, neighbours.values())
     if strict.sum() >= MIN_LEFT_RATIO * plain.sum():
         excluded = {"last-of-epoch": last, **excluded, **neighbours}
         plain = strict
@@ -132,14 +144,23 @@ def _select(steps: StepColumns, phases: Mapping[Phase, Ints], disturbed: int, co
     first_steady = None if start is None else int(chosen[start])
     before = labels[:first_steady]
     np.minimum(before, _CODE["warm-up"], out=before)
+    steady = labels == _CODE["steady"]
     return Selection(
         labels=labels,
-        steady=labels == _CODE["steady"],
+        steady=steady,
         first_steady=first_steady,
+        runs=_runs(steady),
         level_starts=()
         if start is None
         else tuple(int(chosen[c]) for c in (start, *(c for c in changes if c > start))),
     )
+
+
+def _runs(mask: Mask) -> tuple[slice, ...] | None:
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
+    if len(edges) > len(mask) * MAX_EDGES_RATIO:
+        return None
+    return tuple(slice(begin, end) for begin, end in edges.reshape(-1, 2).tolist())
 
 
 def _with_next(mask: Mask) -> Mask:

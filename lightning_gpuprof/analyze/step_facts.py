@@ -36,7 +36,7 @@ def step_facts(journal: Journal, chosen: Selection, samples_per_step: int | None
     """
     steps = journal.steps
     speed_levels = _speed_levels(journal, chosen)
-    period = steps.period_ns[chosen.steady] / 1e6
+    period = chosen.steady_of(steps.period_ns) / 1e6
     period_ms = statistics.distribution(period)
     mean_interval = statistics.mean_interval(period)
     known = samples_per_step and period_ms is not None and period_ms.mean > 0
@@ -79,7 +79,7 @@ def caveats(journal: Journal, facts: Steps, chosen: Selection) -> list[str]:
         Sentences without their full stop; empty if there is nothing to know.
     """
     return [
-        *_level_caveats(facts, journal.steps.period_ns[chosen.steady]),
+        *_level_caveats(facts, chosen.steady_of(journal.steps.period_ns)),
         *_disturbed_caveats(journal.steps.flags[chosen.steady]),
     ]
 
@@ -149,13 +149,15 @@ def _speed_levels(journal: Journal, chosen: Selection) -> tuple[SpeedLevel, ...]
         period_ms = statistics.distribution(steps.period_ns[start:stop][steady] / 1e6)
         if period_ms is None:
             continue
+        count = int(np.count_nonzero(steady))
+        few = start + np.flatnonzero(steady)[statistics.thinned(count)]
         found.append(
             SpeedLevel(
                 from_batch=int(steps.batch[start]),
                 to_batch=int(steps.batch[stop - 1]),
-                count=int(steady.sum()),
+                count=count,
                 period_ms=period_ms,
-                phases_ms={phase: statistics.median(phases[phase][start:stop][steady]) / 1e6 for phase in phases.timed},
+                phases_ms={phase: statistics.median(phases[phase][few]) / 1e6 for phase in phases.timed},
             )
         )
     return tuple(found)

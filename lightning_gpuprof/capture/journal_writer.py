@@ -214,7 +214,10 @@ class JournalWriter:
             blocks += [_segment_record(item) for item in of_one_kind if isinstance(item, ClosedSegment)]
             steps = [item for item in of_one_kind if isinstance(item, ClosedStep)]
             for begin in range(0, len(steps), MAX_BLOCK_STEPS):
-                blocks += self._step_records(steps[begin : begin + MAX_BLOCK_STEPS])
+                blocks += step_blocks(steps[begin : begin + MAX_BLOCK_STEPS], self._step_is_lost)
+            sampled = [step for step in steps if step.cpu_charged is not None]
+            for begin in range(0, len(sampled), MAX_BLOCK_STEPS):
+                blocks += self._cpu_records(sampled[begin : begin + MAX_BLOCK_STEPS])
         # Slots are looked up after the charges: one made meanwhile is then known to whoever reads on.
         slots = self.clock.slots[self._slots_written :]
         self._slots_written += len(slots)
@@ -232,16 +235,12 @@ class JournalWriter:
         steps = record.count if isinstance(record, StepBlock) else 0
         return Line(text + b"\n", steps, not isinstance(record, DROPPABLE))
 
-    def _step_records(self, steps: list[ClosedStep]) -> list[Record]:
-        blocks: list[Record] = [*step_blocks(steps, self._step_is_lost)]
+    def _cpu_records(self, sampled: Sequence[ClosedStep]) -> list[Record]:
         try:
-            cpu = cpu_block(steps)
+            return [cpu_block(sampled)]
         except ValueError as error:
             self._report_once(f"CPU times that cannot be written are left out: {error}")
-        else:
-            if cpu is not None:
-                blocks.append(cpu)
-        return blocks
+            return []
 
     def _step_is_lost(self, step: ClosedStep, error: ValueError) -> None:
         self._lost_steps += 1

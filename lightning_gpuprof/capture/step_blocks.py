@@ -55,15 +55,12 @@ def _step_block(steps: Sequence[ClosedStep]) -> StepBlock:
     return block
 
 
-def cpu_block(steps: Sequence[ClosedStep]) -> CpuBlock | None:
-    """The CPU times of those of the steps that were sampled; None if none was.
+def cpu_block(sampled: Sequence[ClosedStep]) -> CpuBlock:
+    """The CPU times of at least one step, all of which were sampled.
 
     Raises:
         ValueError: A time is negative or longer than two years.
     """
-    sampled = [s for s in steps if s.cpu_charged is not None]
-    if not sampled:
-        return None
     delay_known = all(s.run_delay_ns >= 0 for s in sampled)
     table = _table([(s.batch, s.run_delay_ns if delay_known else 0, s.cpu_charged or []) for s in sampled])
     _make_differences(table[0])
