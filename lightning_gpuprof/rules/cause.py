@@ -48,10 +48,13 @@ def late_ranks(metrics: Metrics, ratio: float) -> str:
         ratio: What is waited, as a share of the step.
 
     Returns:
-        One phrase that follows "waits for"; empty if there are none, or ranks were not compared.
+        One phrase that follows "waits for"; empty if there are none, if this rank is one of them, or if ranks were not
+        compared.
     """
     times = metrics.ranks
     if not isinstance(times, RankTimes) or times.late.lost.lower_ratio <= 0.5 * ratio:
+        return ""
+    if metrics.run.get("rank") in times.late.ranks:
         return ""
     take = "takes" if len(times.late.ranks) == 1 else "take"
     return f"{times.late_name}, which {take} longer ({words_of(times.late.phase)})"

@@ -228,8 +228,10 @@ def _facts(comparison: Comparison, times: StepTimes | None) -> list[tuple[str, s
 
 
 def _moved_most(comparison: Comparison) -> str:
-    """The phase that differs most between two steps that are not judged."""
-    rows = [row for row in _phase_changes(comparison) if row.name != step_bars.OTHER]
+    """The phase that differs most between two steps that are not judged, in the direction of the whole."""
+    changes = _phase_changes(comparison)
+    whole = sum(row.after_ms - row.before_ms for row in changes)
+    rows = [row for row in changes if row.name != step_bars.OTHER and (row.after_ms - row.before_ms) * whole > 0]
     most = max(rows, key=lambda row: abs(row.after_ms - row.before_ms), default=None)
     if most is None or amount(most.before_ms) == amount(most.after_ms):
         return ""

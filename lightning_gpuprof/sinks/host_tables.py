@@ -36,8 +36,9 @@ def _usual(host: HostUse) -> str:
         if level is not None
     ]
     if cpus:
-        of = "CPUs in use" if host.usable_cpus is None else f"CPUs in use (of {host.usable_cpus:.3g})"
-        parts.append(f"{of}: {', '.join(cpus)}")
+        ranks = host.machine is not None and host.machine.cpu_ranks_cpus is not None
+        of = "" if host.usable_cpus is None else f" (of {host.usable_cpus:.3g}{' for each rank' if ranks else ''})"
+        parts.append(f"CPUs in use{of}: {', '.join(cpus)}")
     rss = [
         f"{what} {numbers.size(use.rss_bytes.max)}"
         for what, use in (("this process", host.process), ("workers", host.workers), ("other children", host.children))

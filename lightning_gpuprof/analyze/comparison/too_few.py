@@ -70,7 +70,7 @@ def levels_apart(before: Drawn, after: Drawn) -> Range | None:
 def after_growth(before: Drawn, after: Drawn) -> Range | None:
     """Speed-up of a run whose steps no longer grow, as logarithms, lower end first.
 
-    What the earlier run moved is what was ended: its mean is held against the tenths of the later one.
+    What the earlier run moved is what was ended: its mean is compared with the tenths of the later one.
 
     Args:
         before: Of the earlier run, the statistic of which is a mean.

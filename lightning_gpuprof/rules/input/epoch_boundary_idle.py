@@ -92,7 +92,7 @@ class EpochBoundaryIdle(BaseRule):
             f"{percent(ratio)} of the training time (setup excluded).{f' Most of it: {where}.' if where else ''}",
             advice=_advice(metrics, gaps),
             evidence=(
-                self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),
+                self.evidence("least_ratio", ratio, "gaps between epochs, share of the training time"),
                 self.fact("median gap", gaps.each_s, "s"),
                 self.evidence("least_boundaries", gaps.count, "gaps"),
                 *(self.fact(f"{_name(row)}, all epochs", row.total_s, "s") for row, _ in gaps.rows),

@@ -155,7 +155,7 @@ class CheckpointStall(StallRule):
             advice=f"{capital('. Or '.join(ways))}.",
             change=rarer,
             evidence=(
-                self.evidence("least_ratio", ratio, "checkpoints, share of the wall time"),
+                self.evidence("least_ratio", ratio, "checkpoints, share of the training time"),
                 self.fact("checkpoints", checkpoint.total_s, "s"),
                 self.fact("wall time without setup and teardown", stall.total_s, "s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),

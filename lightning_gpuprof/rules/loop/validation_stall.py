@@ -88,7 +88,7 @@ class ValidationStall(StallRule):
             change=change,
             leaves="" if change is None else f"about {seconds(left_s)} of validation",
             evidence=(
-                self.evidence("least_ratio", stall.ratio, "validation, share of the wall time"),
+                self.evidence("least_ratio", stall.ratio, "validation, share of the training time"),
                 self.fact("validation", validation.total_s, "s"),
                 self.fact("wall time without setup and teardown", stall.total_s, "s"),
                 self.fact("validation runs", validation.count),

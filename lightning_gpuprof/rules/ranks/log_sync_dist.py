@@ -104,7 +104,7 @@ class LogSyncDist(BaseRule):
             subject="self.log",
             summary=f"self.log takes {whole}, as ranks exchange {counted(synced, 'value')} in every step.",
             advice=f"Exchange {'it' if synced == 1 else 'them'} once per epoch: {later}. Or leave sync_dist out: rank "
-            "0 then logs its own value.",
+            "0 then logs its own value. Trade-off: each curve has one point per epoch, the mean.",
             change=Change(remove=("self.log(..., sync_dist=True)",), add=(later,)),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "exchange of logged values, share of the step"),

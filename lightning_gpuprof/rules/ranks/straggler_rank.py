@@ -32,15 +32,16 @@ phase.
 
 **The gain** is what each step would be shorter without them: the longest time of any rank minus the longest of the
 others. Its lower bound must pass a tenth of the step, and a late rank must be the slowest in at least 60 % of the
-steps. On a device, the gain is at most the time in which this rank's device idles or only communicates, as far as a
-trace window shows it: a wait for a batch is free while the device still has work. If the late rank itself writes the
-report, the time is that of the phase in which it is late, and is not counted again by findings about that phase.
+steps, and more often than chance explains (three standard errors). On a device, the gain is at most the time in which
+this rank's device idles or only communicates, as far as a trace window shows it: a wait for a batch is free while the
+device still has work. If the late rank itself writes the report, the time is that of the phase in which it is late, and
+is not counted again by findings about that phase.
 
 **A rank that is late in few steps** does not show in a median. It is named if it takes longer than any other for 5 %
 of the steps' time in all, and for 80 % of the time in which any rank is late alone by as much, and if the run loses
 more by it than by a rank that is late in each step. The same holds for all ranks of a host that are late together.
 Summaries of a long run hold 512 steps and the 96 longest in which all ranks wait. The gain, on a CPU only, is that time
-per mean step.
+per mean step. Where other programs used the CPUs, it is information only.
 
 **Outside of the steps**, the batches of each rank in validation are compared, from fetch to `on_validation_batch_end`,
 and the hooks of setup and between epochs (these on a CPU only), without the sampled share of waits in collectives, over
@@ -62,6 +63,7 @@ and in steps that take longer than usual. No gain is given for setup.
 Look at what the named phase does on the named ranks and hosts.
 """
 
+import math
 from typing import NamedTuple
 
 from lightning_gpuprof.model.clock_events import WORDS
@@ -108,7 +110,7 @@ class _Late(NamedTuple):
 class StragglerRank(RankRule):
     id = "straggler-rank"
     title = "Some ranks are slower than the others"
-    specialises = ("step-outliers",)
+    specialises = ("step-outliers", "validation-stall")
 
     least_ratio: float = threshold(0.10, source="TraceML")
     least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
@@ -269,7 +271,8 @@ class StragglerRank(RankRule):
         """Ranks that are late in most steps."""
         late = times.late
         lost = lost_by_waiting(metrics, late.lost, times.steps)
-        if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
+        least = max(self.least_slowest_ratio, _most_by_chance(times))
+        if late.slowest_ratio < least or not lost.is_worth(self.least_ratio):
             return None
         one = len(late.ranks) == 1
         whose = "it" if one else "one of them"
@@ -311,7 +314,7 @@ class StragglerRank(RankRule):
         one = len(rare.ranks) == 1
         name, lost = numbered("rank", rare.ranks), percent(rare.lost_ratio)
         found = self.finding(
-            severity=None if metrics.is_cpu_only else "warning",
+            severity="info" if metrics.validity.conditional else None if metrics.is_cpu_only else "warning",
             title=f"{'One rank is' if one else 'Some ranks are'} slower now and then",
             subject=name,
             summary=(
@@ -368,6 +371,12 @@ class StragglerRank(RankRule):
             explains=claims.VALIDATION if late.part == "validation" else claims.LATE_RANK_OUTSIDE,
         )
         return _Late(cost.saved_ms, found)
+
+
+def _most_by_chance(times: RankTimes) -> float:
+    """Share of the steps in which one of as many would be the slowest by chance, with three standard errors."""
+    chance = len(times.late.ranks) / max(1, len(times.ranks))
+    return chance + 3 * math.sqrt(chance * (1 - chance) / max(1, times.steps))
 
 
 def _uneven_s(metrics: Metrics) -> float:
