@@ -43,7 +43,9 @@ def python_time(metrics: Metrics) -> PythonTime:
     windows = [window for window in metrics.windows if _tells(window)]
     blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= MIN_SAMPLES}
     several = metrics.is_distributed or any((window.results.world_size or 1) > 1 for window in windows)
-    phases = _PHASES[:1] if several else _PHASES
+    evaluates = metrics.condition("stage") not in (None, "fit")  # nothing is propagated back then
+    phases = _PHASES[:1] if several or evaluates else _PHASES
+    traced: Sequence[Phase] = ("validation",) if evaluates else phases
     if not blocked.keys() >= set(phases):
         raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
     shares = {phase: metrics.share_of(phase).median_ms for phase in phases}
@@ -61,7 +63,7 @@ def python_time(metrics: Metrics) -> PythonTime:
         found = _without_a_window(metrics, phases, cpu_ms, waited_ms, paused_ms)
         return msgspec.structs.replace(found, phase=phase, place=place)
     operators_ms = max(_operators_ms(window) for window in windows)
-    traced_ms = min(_traced_ms(window, phases) for window in windows)
+    traced_ms = min(_traced_ms(window, traced) for window in windows)
     if not all(map(possible, (cpu_ms, lost_ms, operators_ms, traced_ms))):
         raise MissingSignal("the times of operators or phases are not valid numbers")
     # what untraced steps take longer than traced ones is nothing that windows show

@@ -302,7 +302,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         wall_after_s=wall_after_s,
         fix=fix,
         proof="" if first is None else proof(folder),
-        outside=_outside_steps(report) if scale == "step" else "",
+        outside=_outside_steps(report) if scale == "step" else _own_part(report),
         timed=_timed(report),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
         opportunities=_opportunities(report, gained, saved_ms, times, words.sure),
@@ -375,12 +375,26 @@ def _not_made(report: Report) -> str:
     return f"{len(checks.not_made)} of {checks.applicable} checks could not be run"
 
 
-def _outside_steps(report: Report) -> str:
-    """What takes long outside the steps, and how much of it this profiler itself, where that is most of it."""
-    total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
+def _own_s(report: Report) -> dict[str, float]:
+    """What this profiler itself takes of each part of the run."""
     ours: dict[str, float] = defaultdict(float)
     for row in report.ledger:
         ours[row.part] += row.total_s if row.name == OWN_NAME else 0.0
+    return ours
+
+
+def _own_part(report: Report) -> str:
+    """The part of a whole run that is mostly this profiler's, as it is among the bars."""
+    part, own_s = max(_own_s(report).items(), key=lambda item: item[1], default=("", 0.0))
+    whole_s = report.wall.parts.get(part, 0.0)
+    if not part or own_s <= whole_s / 2 or own_s < MIN_PART_RATIO * report.wall.total_s:
+        return ""
+    return f"Of {words_of(part)}, {numbers.seconds(own_s)} are the profiler's"
+
+
+def _outside_steps(report: Report) -> str:
+    """What takes long outside the steps, and how much of it this profiler itself, where that is most of it."""
+    total, inside, ours = report.wall.total_s, STEP_PARTS[wording.stage(report)], _own_s(report)
     parts = [
         f"{numbers.seconds(seconds)} {'' if part == 'epoch_gap' else 'of '}{words_of(part)}"
         + (f" ({numbers.seconds(ours[part])} of it the profiler's)" if ours[part] > seconds / 2 else "")

@@ -12,6 +12,7 @@ from example_runs import example_run
 from faulty_runs import FAULTS, everything_is_wrong_on_a_gpu
 from feeding_builder import starved
 from metrics_builder import build
+from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.change import Change
@@ -22,7 +23,7 @@ from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import MIN_STEADY_STEPS, LineRow, PhaseRow, Report
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, OWN_NAME, LedgerRow, LineRow, PhaseRow, Report
 from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule
@@ -205,6 +206,17 @@ def test_what_is_outside_of_the_steps_is_drawn_and_named_as_such() -> None:
     assert html.count('class=outside style="background:var(--checkpoint)') == 2
     assert '<span style="background:var(--forward)' in html
     assert "<li>Whole run:</li>" in html
+
+
+def test_the_profiler_s_own_part_of_a_whole_run_is_named_as_such() -> None:
+    metrics = build(checkpoint=(20, 6.0), validation=(4, 9.0))
+    wall = replace(metrics.wall, parts={**metrics.wall.parts, "teardown": 2.0})
+    own = LedgerRow(
+        part="teardown", phase="callbacks", name=OWN_NAME, hook="teardown", total_s=1.9, share=0.05, count=1
+    )
+    screen = first_screen(report_of(replace(metrics, wall=wall, ledger=(own,))))
+    assert screen.outside == "Of teardown, 1.90 s are the profiler's"
+    assert first_screen(report_of(replace(metrics, wall=wall))).outside == ""
 
 
 def test_no_part_of_a_step_is_drawn_as_outside_of_it() -> None:

@@ -37,6 +37,24 @@ def test_a_setting_of_the_run_is_replaced_not_set_a_second_time() -> None:
     assert change.before == {"val_check_interval": 0.25}
 
 
+@pytest.mark.parametrize(
+    ("hook", "total_s", "named", "limits"),
+    [
+        ("on_validation_epoch_end", 12.0, True, False),
+        ("on_validation_batch_end", 12.0, True, True),
+        ("on_validation_epoch_end", 6.0, False, True),
+    ],
+)
+def test_the_hook_that_takes_most_of_validation_is_named(hook: str, total_s: float, named: bool, limits: bool) -> None:
+    """Fewer batches save nothing of what happens once at the end."""
+    own = LedgerRow(part="validation", phase="callbacks", name="M", hook=hook, total_s=total_s, share=0.3, count=4)
+    metrics = replace(build(validation=(4, 14.0), run={"trainer.num_val_batches": 100}), ledger=(own,))
+    finding = fired(ValidationStall(), metrics)
+    assert (f"M.{hook} takes {total_s:.1f} s of it" in finding.summary) is named
+    assert ("limit_val_batches" in finding.advice) is limits
+    assert (f"make M.{hook} cheaper" in finding.advice) is not limits
+
+
 LOADER = {
     "val_loader.count": 1,
     "val_loader.num_workers": 0,

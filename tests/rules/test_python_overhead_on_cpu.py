@@ -9,6 +9,7 @@ from metrics_builder import replace, share
 from tiny_traces import Json, span, step
 from trace_metrics import metrics_of, window_of
 
+from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.model.host import GcUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
@@ -28,7 +29,13 @@ RANGES: Mapping[Phase, str] = {
 
 
 def window(
-    *, python_us: float, op_us: float = 100.0, ops: int = 10, ranks: int = 1, with_stacks: bool = False
+    *,
+    python_us: float,
+    op_us: float = 100.0,
+    ops: int = 10,
+    ranks: int = 1,
+    with_stacks: bool = False,
+    forward: str = RANGES["forward"],
 ) -> WindowFacts:
     """Steps of so many operators in forward and in backward; in forward Python is before each."""
     events: list[Json] = []
@@ -41,7 +48,8 @@ def window(
                 now += between_us
                 events.append(span("cpu_op", "aten::mul", now, op_us))
                 now += op_us
-            events.append(span("user_annotation", RANGES[phase], first, now - first))
+            name = forward if phase == "forward" else RANGES[phase]
+            events.append(span("user_annotation", name, first, now - first))
             if with_stacks:
                 events.append(span("python_function", "train.py(41): training_step", first, now - first))
         events.append(step(number, begin, now - begin))
@@ -95,6 +103,15 @@ def test_the_model_is_compiled_only_where_operators_are_many(ops: int, is_own: b
         own if is_own else "Compile the model before trainer.fit: model = torch.compile(model)."
     )
     assert (finding.change is None) is is_own
+
+
+def test_python_in_an_evaluation_is_found_without_a_backward() -> None:
+    """It was never judged: "Healthy", where 83 % of each test step were one loop in Python."""
+    of_test = window(python_us=10_000, forward="[pl][profile][Strategy]SingleDeviceStrategy.test_step")
+    metrics = on_cpu(of_test)
+    forward = tuple(row for row in metrics.blocked if row.phase == "forward")
+    metrics = replace(metrics, blocked=forward, run={**metrics.run, "stage": "test"})
+    assert fired(RULE, with_derived(metrics)).gain.saved_ms_per_step == pytest.approx(10.0, rel=0.1)
 
 
 def test_a_function_that_forward_calls_is_mended_itself() -> None:

@@ -83,7 +83,14 @@ class CallbackSlow(BaseRule):
             **_costs(20.0, "Net", "on_after_backward"),
             run={"model.class": "main.<locals>.Net"},
         ),
-        fires("validation was run", "critical", "batch_idx % 60: return ... on_validation_epoch_end", **_VALIDATING),
+        fires(
+            "validation was run",
+            "critical",
+            "Collect that work for on_validation_epoch_end",
+            lacks="return",
+            saves_ms=20.0,
+            **_VALIDATING,
+        ),
         fires("the bar is slow", "critical", "refresh_rate=25)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
         fires("two are slow", "critical", "AlsoSlow 12 %", times_ms={"callbacks": 30.0}, callbacks_ms=_TWO),
         fires("the module's own hooks are", "critical", "Hooks of Net", times_ms={"callbacks": 30.0}),
@@ -122,6 +129,7 @@ class CallbackSlow(BaseRule):
         why = why_every(metrics, every, best, cost.part(1.0 / every).ms, self.wanted_ratio)
         own_advice = _setting(metrics, slowest.owner, every, why)
         leaves_out = own_advice is not None and every not in own_advice[1].arguments.values()
+        part = 1.0 - 1.0 / every if own_advice is not None or metrics.condition("stage") in (None, "fit") else 1.0
         return self.finding(
             severity=cost.severity_beyond(self.fixed_ms),
             title=f"{who} slows down {'some steps' if rare else 'every step'}",
@@ -135,7 +143,7 @@ class CallbackSlow(BaseRule):
                 idle_evidence(metrics, "callbacks"),
             ),
             cost=cost,
-            gain=None if leaves_out else cost.part(1.0 - 1.0 / every).gain,
+            gain=None if leaves_out else cost.part(part).gain,
             confidence=(0.95 if hook else 0.7) * (1.0 if on_cpu else 0.85),
             explains=claims.WAITS_OF_THE_PROGRESS_BAR if waits else claims.CALLBACKS,
         )
@@ -164,6 +172,9 @@ def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, why: str, *, rar
     else:
         where = f"on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"
         count = "self.global_step" if loop == "train" else "batch_idx"
+    if loop != "train":  # of batches that are evaluated none is to be left out
+        writer = " A BasePredictionWriter does so with write_interval='epoch'." if loop == "predict" else ""
+        return f"Collect that work for on_{loop}_epoch_end, or move it to a background thread: {where}.{writer}", None
     if rare:
         return (
             f"Do that work {every} times less often, make it cheaper, or move it to a background thread: {where}.",

@@ -22,6 +22,7 @@ import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import capital, often, round_number
+from lightning_gpuprof.model.report import LedgerRow
 from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, percent, seconds, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -77,13 +78,15 @@ class ValidationStall(StallRule):
         saved = stall.cost.part(1 - 1 / stall.rarer)
         if not saved.is_worth():
             return None
-        advice, change = _less(metrics, stall)
+        hook = _largest_hook(metrics, validation.total_s)
+        advice, change = _less(metrics, stall, "" if hook is None else f"{hook.name}.{hook.hook}")
         left_s = validation.total_s / (validation.count if stall.remains_once and validation.count > 1 else stall.rarer)
         capped = stall.cost.severity == "critical" and stall.ratio < self.critical_ratio
         return self.finding(
             severity="warning" if capped else stall.cost.severity,
             subject=validation.subject or "validation loop",
-            summary=stall.words(f"Validation ran {often(validation.count)}"),
+            summary=stall.words(f"Validation ran {often(validation.count)}")
+            + ("" if hook is None else f" {hook.name}.{hook.hook} takes {seconds(hook.total_s)} of it."),
             advice=advice,
             change=change,
             leaves="" if change is None else f"about {seconds(left_s)} of validation",
@@ -99,9 +102,29 @@ class ValidationStall(StallRule):
         )
 
 
-def _less(metrics: Metrics, stall: Stall) -> Advice:
-    """How to validate less, by settings that Lightning takes for these loaders."""
-    words, fewer = _fewer_batches(metrics, stall.rarer)
+_MOST_RATIO = 0.5
+"""Of validation, from which one hook is named. Heuristic."""
+_AT_THE_ENDS = ("_epoch_start", "_epoch_end", "_validation_start", "_validation_end")
+"""Hooks that take as long for few batches."""
+
+
+def _largest_hook(metrics: Metrics, total_s: float) -> LedgerRow | None:
+    """The user's hook that takes most of validation."""
+    hooks = [row for row in metrics.ledger if row.part == "validation" and row.phase == "callbacks" and row.hook]
+    largest = max(hooks, key=lambda row: row.total_s, default=None)
+    return largest if largest is not None and largest.total_s >= _MOST_RATIO * total_s > 0 else None
+
+
+def _less(metrics: Metrics, stall: Stall, hook: str) -> Advice:
+    """How to validate less, by settings that Lightning takes for these loaders.
+
+    Args:
+        metrics: The run.
+        stall: Its validation.
+        hook: That takes most of it; empty: none does.
+    """
+    at_the_ends = hook.endswith(_AT_THE_ENDS)
+    words, fewer = (f"make {hook} cheaper.", None) if at_the_ends else _fewer_batches(metrics, stall.rarer)
     if metrics.validation.count > 1:
         text, change = _rarer(metrics, stall.rarer, metrics.validation.count / max(1, len(metrics.epoch_starts)))
         if stall.remains_once:
