@@ -15,7 +15,7 @@ SHORT = 1 << 30
 """Columns of numbers below this are given out with 32 bits: half of the memory, and of the time to look through them.
 The sum or the difference of two still has room; NumPy sums a whole column with 64 bits."""
 
-_NOBODY_ELSE = next(sys.getrefcount(held) for held in (np.empty(0),))
+_NOBODY_ELSE = min(sys.getrefcount(held) for held in (np.empty(0), np.empty(0)))
 """References to what a tuple holds, in a loop over it."""
 
 Parts = list[tuple[int, npt.NDArray[np.unsignedinteger | np.int64]]]
@@ -62,6 +62,9 @@ class NarrowColumns(Mapping[int, Ints]):
                 return column
         self._last = (np.empty(self._rows, kind),)
         return self._last[0]
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._parts
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._parts)

@@ -32,6 +32,9 @@ from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
 STEADY_WAIT_MS = 0.5
 """Median wait below which the steps do not all wait. Heuristic: as the verdict of the input pipeline has it."""
 
+_EACH_STEP_RATIO = 0.9
+"""Batches of a loader per step, from which each step is said to have one of it. Heuristic."""
+
 UNEVEN_WAIT = 1.2
 """Mean over median wait from which few steps hold much of it. Heuristic: steps that wait alike have about 1, and 1.3 to
 1.5 where two workers and the training compute on two CPUs."""
@@ -179,12 +182,17 @@ def _slowest_order(metrics: Metrics) -> InputLoader | None:
 
 
 def _in_other_loaders_ms(metrics: Metrics) -> float:
-    """What the main process takes in each step to load the batches of all loaders but the slowest, without workers."""
-    found = metrics.input
+    """What the main process takes in each step to load the batches of all loaders but the slowest, without workers.
+
+    Of loaders that are used up one after the other, a step has a batch of one.
+    """
+    found, least = metrics.input, _EACH_STEP_RATIO * metrics.steps.count
     if found is None:
         return 0.0
-    of_others = [one.make_ms for one in found.loaders if one.loader != found.slowest and not one.workers]
-    return sum(ms for ms in of_others if ms is not None and possible(ms))
+    made = {one.loader: sum(w.batches for w in found.workers if w.loader == one.loader) for one in found.loaders}
+    others = [one for one in found.loaders if one.loader != found.slowest and not one.workers]
+    of_each_step = (one.make_ms for one in others if made[one.loader] >= least)
+    return sum(ms for ms in of_each_step if ms is not None and possible(ms))
 
 
 @or_unmeasured

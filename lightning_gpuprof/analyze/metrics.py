@@ -396,8 +396,9 @@ def _series(journal: Journal, far: Ints) -> dict[str, list[float]]:
         edges = np.linspace(0, n, SERIES_POINTS + 1).astype(np.int64)
         of_stretches = [a + int(np.argmax(steps.period_ns[a:b])) for a, b in itertools.pairwise(edges)]
         least = np.partition(steps.period_ns, n - LONGEST_STEPS)[n - LONGEST_STEPS]
-        longest = np.flatnonzero(steps.period_ns >= least)[:LONGEST_STEPS]
-        index = np.unique(np.concatenate([of_stretches, longest, far]))
+        longer = np.flatnonzero(steps.period_ns > least)
+        as_long = np.flatnonzero(steps.period_ns == least)[: LONGEST_STEPS - len(longer)]
+        index = np.unique(np.concatenate([of_stretches, longer, as_long, far]))
 
     def ms(column: Ints) -> list[float]:
         return [round(float(v), 4) for v in column[index] / 1e6]

@@ -45,7 +45,7 @@ def python_time(metrics: Metrics) -> PythonTime:
     several = metrics.is_distributed or any((window.results.world_size or 1) > 1 for window in windows)
     evaluates = metrics.condition("stage") not in (None, "fit")  # nothing is propagated back then
     phases = _PHASES[:1] if several or evaluates else _PHASES
-    traced: Sequence[Phase] = ("validation",) if evaluates else phases
+    traced: Sequence[Phase] = ("validation", "forward") if evaluates else phases
     if not blocked.keys() >= set(phases):
         raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
     shares = {phase: metrics.share_of(phase).median_ms for phase in phases}

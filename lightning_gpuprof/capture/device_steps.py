@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.capture.device_spans import DeviceSpans
 from lightning_gpuprof.capture.recorder import Sampler
-from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
+from lightning_gpuprof.capture.step_clock import Context, StepClock, is_timed
 from lightning_gpuprof.model.journal import DeviceBlock
 
 HAND_OVER_NS = 2_000_000_000
@@ -78,7 +78,7 @@ class DeviceSteps:
         self.spans.close()
 
     def _wrap(self, action: str, context: Context) -> Context:
-        if context is NULL_CONTEXT:
+        if not is_timed(context):
             return context
         found = self._edges.get(context)
         if found is None:

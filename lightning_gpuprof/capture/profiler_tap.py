@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.actions import ANNOTATED, classify
 from lightning_gpuprof.capture.fence import must_propagate
-from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock, untimed
+from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock, Untimed
 from lightning_gpuprof.model.phases import Phase, Region
 
 if TYPE_CHECKING:
@@ -393,7 +393,7 @@ class ProfilerTap:
         if action.startswith("[Callback]") and self._does_nothing(how.callback, how.hook):
             return NULL_CONTEXT
         if how.phase is None and then < 0:
-            return NULL_CONTEXT if action.startswith("[") else untimed(action)  # one of the user's own, with its name
+            return NULL_CONTEXT if action.startswith("[") else Untimed(action)  # the latter: the user's own
         if how.phase is None:
             return clock.mark(then, cpu=cpu)
         slot = clock.slot(action, how.phase, region, callback=how.callback, hook=how.hook)

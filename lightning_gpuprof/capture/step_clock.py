@@ -44,9 +44,24 @@ NULL_CONTEXT = _new_context(staticmethod(_ANYTHING), staticmethod(_ANYTHING))
 """For actions that are not timed: one shared object, no Python frame."""
 
 
-def untimed(result: object) -> Context:
-    """A context that does nothing and gives ``result`` to ``with ... as``."""
-    return _new_context(lambda _: result, staticmethod(_ANYTHING))
+class Untimed(ContextDecorator):
+    """For actions of the user's own, which are not timed either: gives its result to ``with ... as``."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def __enter__(self) -> object:
+        return self._result
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+def is_timed(context: Context) -> bool:
+    """Whether anything happens in it."""
+    return context is not NULL_CONTEXT and not isinstance(context, Untimed)
 
 
 class ClosedStep(NamedTuple):

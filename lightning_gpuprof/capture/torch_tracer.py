@@ -23,7 +23,7 @@ from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.module_ranges import name_modules
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.replaced_method import replace_method
-from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
+from lightning_gpuprof.capture.step_clock import Context, is_timed
 from lightning_gpuprof.model.config import TraceConfig
 from lightning_gpuprof.model.phases import FETCH_RANGE
 from lightning_gpuprof.model.trace.call_lines import CallLines
@@ -121,7 +121,7 @@ class _NamedRange:
 
 
 def _with_range(action: str, context: Context) -> Context:
-    if context is NULL_CONTEXT:
+    if not is_timed(context):
         return context
     if action.endswith(FETCH_ENDS):
         return _FetchRange(context)

@@ -60,7 +60,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
                 ordered += [follower for follower in followers if follower.explains == finding.explains]
         for cause in [finding for finding in ordered if finding.gain is None]:
             place = ordered.index(cause)
-            first = next((n for n, effect in enumerate(ordered) if self._explains(cause.rule, effect.rule)), place)
+            first = next((n for n, effect in enumerate(ordered) if self._is_cause(cause, effect)), place)
             if first < place:
                 ordered.insert(first, ordered.pop(place))
         return self._clues_after_a_change(ordered)
@@ -81,6 +81,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_clue(self, finding: Finding) -> bool:
         return finding.rule in self.clues and finding.change is None
+
+    def _is_cause(self, cause: Finding, effect: Finding) -> bool:
+        """What takes a part of the run beside the steps has its cause in that part."""
+        beside = effect.explains is not None and effect.explains.part is not None
+        return self._explains(cause.rule, effect.rule) and (not beside or cause.explains == effect.explains)
 
     def _explains(self, rule: str, general: str) -> bool:
         return general in self.specialises.get(rule, ())

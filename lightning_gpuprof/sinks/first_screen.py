@@ -385,11 +385,12 @@ def _own_s(report: Report) -> dict[str, float]:
 
 def _own_part(report: Report) -> str:
     """The part of a whole run that is mostly this profiler's, as it is among the bars."""
-    part, own_s = max(_own_s(report).items(), key=lambda item: item[1], default=("", 0.0))
-    whole_s = report.wall.parts.get(part, 0.0)
-    if not part or own_s <= whole_s / 2 or own_s < MIN_PART_RATIO * report.wall.total_s:
+    ours, least_s = _own_s(report), MIN_PART_RATIO * report.wall.total_s
+    mostly = [(ours[part], part, s) for part, s in report.wall.parts.items() if ours[part] > s / 2 > 0]
+    own_s, part, whole_s = max(mostly, default=(0.0, "", 0.0))
+    if not part or own_s < least_s:
         return ""
-    return f"Of {words_of(part)}, {numbers.seconds(own_s)} are the profiler's"
+    return f"{numbers.seconds(own_s)} of {numbers.seconds(whole_s)} {words_of(part)} are the profiler's"
 
 
 def _outside_steps(report: Report) -> str:

@@ -5,6 +5,7 @@ import math
 import msgspec
 import pytest
 from built_reports import finding, run
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.model.claim import Claim
@@ -148,6 +149,8 @@ def test_a_run_whose_workers_each_read_the_whole_dataset_is_no_improvement(
         run(20.0, count=count, conditions={"loader.num_workers": number, "loader.sampler": sampler})
         for count, number in zip(steps, workers, strict=True)
     )
+    longer = replace(after, run={**after.run, "trainer.max_steps": 840})
+    assert "as often" not in compare(before, longer).training.why
     result = compare(before, after)
     assert ("2 times as often" in result.training.why) is repeats
     assert ("shard the dataset" in result.way_out) is repeats

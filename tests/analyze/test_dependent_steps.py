@@ -15,6 +15,7 @@ from lightning_gpuprof.analyze.comparison import too_few
 from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn, dependence
 from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes
 from lightning_gpuprof.model.comparison import Comparison
+from lightning_gpuprof.model.finding import Checks
 from lightning_gpuprof.model.report import Report
 
 Floats = npt.NDArray[np.float64]
@@ -122,7 +123,8 @@ def grown(by_ms: float, severity: str = "") -> tuple[Report, StepTimes]:
     noise = np.random.default_rng(int(by_ms)).lognormal(0, 0.05, 300)
     times = StepTimes(period_ms=np.linspace(8, 8 + by_ms, 300) * noise, phases_ms={})
     says = msgspec.structs.replace(finding("step-drift", 2.0), severity=severity)
-    return msgspec.structs.replace(whole(times), findings=(says,) if severity else ()), times
+    checks = Checks(passed=() if severity else ("step-drift",))
+    return msgspec.structs.replace(whole(times), findings=(says,) if severity else (), checks=checks), times
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from findings_builder import fired
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.report import LedgerRow
+from lightning_gpuprof.model.report import OWN_NAME, LedgerRow
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.loop.val_input_bound import ValInputBound
 from lightning_gpuprof.rules.loop.validation_stall import ValidationStall
@@ -42,13 +42,16 @@ def test_a_setting_of_the_run_is_replaced_not_set_a_second_time() -> None:
     [
         ("on_validation_epoch_end", 12.0, True, False),
         ("on_validation_batch_end", 12.0, True, True),
+        ("on_validation_epoch_end > coco", 12.0, True, False),
         ("on_validation_epoch_end", 6.0, False, True),
     ],
 )
 def test_the_hook_that_takes_most_of_validation_is_named(hook: str, total_s: float, named: bool, limits: bool) -> None:
     """Fewer batches save nothing of what happens once at the end."""
     own = LedgerRow(part="validation", phase="callbacks", name="M", hook=hook, total_s=total_s, share=0.3, count=4)
-    metrics = replace(build(validation=(4, 14.0), run={"trainer.num_val_batches": 100}), ledger=(own,))
+    ours = replace(own, name=OWN_NAME, total_s=13.0)
+    metrics = replace(build(validation=(4, 14.0), run={"trainer.num_val_batches": 100}), ledger=(own, ours))
+    hook = hook.partition(" > ")[0]
     finding = fired(ValidationStall(), metrics)
     assert (f"M.{hook} takes {total_s:.1f} s of it" in finding.summary) is named
     assert ("limit_val_batches" in finding.advice) is limits

@@ -2,21 +2,25 @@ import pytest
 from device_builder import collective, distributed
 from example_runs import example_run
 from findings_builder import fired
-from metrics_builder import replace
-from ranks_builder import job, on_device
+from metrics_builder import build, replace
+from ranks_builder import job, on_device, with_ranks
 from recorded_traces import recorded_trace
 from trace_metrics import recorded_window
 
 from lightning_gpuprof.analyze.trace_metrics import trace_metrics
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.phases import OutsidePart
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import measured
+from lightning_gpuprof.rules.cause import late_ranks
 from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.ranks.accumulate_nosync import AccumulateNosync
 from lightning_gpuprof.rules.ranks.collective_times import collective_run
 from lightning_gpuprof.rules.ranks.ddp_bucket_size import DdpBucketSize
 from lightning_gpuprof.rules.ranks.exposed_comm import ExposedComm
 from lightning_gpuprof.rules.ranks.load_imbalance import LoadImbalance
 from lightning_gpuprof.rules.ranks.straggler_rank import StragglerRank
+from lightning_gpuprof.sinks.fix import fix_of
 from lightning_gpuprof.trace.analyses.communication.rank_window import rank_window
 from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
 
@@ -85,3 +89,33 @@ def test_one_rank_never_calls_less_transfer_than_all_ranks_show() -> None:
         rank = truth.ranks[number]
         assert run.windows[0].transfer_ratio >= rank.transfer_us / (rank.transfer_us + rank.waiting_us)
         assert run.windows[0].transfer_ratio < 0.5
+
+
+@pytest.mark.parametrize("valid_here", [False, True])
+def test_beside_other_programs_a_rank_that_is_late_now_and_then_is_information_only(valid_here: bool) -> None:
+    metrics = with_ranks(build(), excess_ms=0.0, rare_ms=500.0)
+    crowded = replace(metrics, validity=replace(metrics.validity, conditional=not valid_here))
+    assert (fired(StragglerRank(), crowded).severity == "info") is not valid_here
+
+
+def test_a_rank_does_not_wait_for_itself() -> None:
+    metrics = with_ranks(build(), excess_ms=12.0)
+    assert "rank 1" in late_ranks(metrics, 0.1)
+    assert late_ranks(replace(metrics, run={**metrics.run, "rank": 1}), 0.1) == ""
+
+
+@pytest.mark.parametrize(("part", "leads"), [("setup", False), ("validation", True)])
+def test_a_late_rank_leads_validation_that_is_long_because_of_it(part: OutsidePart, leads: bool) -> None:
+    """Late in setup, it explains nothing of it."""
+    metrics = with_ranks(build(validation=(4, 16.0)), excess_ms=0.0, outside_s=12.0, outside=part)
+    order = [finding.rule for finding in diagnose(metrics).findings]
+    assert (order.index("straggler-rank") < order.index("validation-stall")) is leads
+
+
+def test_the_last_backward_of_manual_accumulation_still_reduces() -> None:
+    """Applied as it stood before, the change let the weights of the ranks drift apart."""
+    example = AccumulateNosync.examples[0]
+    finding = fired(AccumulateNosync(), example_run(**example.changes))
+    assert finding.change.add[0] == "is_last = (batch_idx + 1) % 4 == 0"
+    assert "nullcontext() if is_last else" in finding.change.add[1]
+    assert "drift apart" in fix_of(finding, {}).effect

@@ -47,13 +47,17 @@ def test_idle_time_of_a_device_is_gained_once(idle: float, making_ms: float) -> 
     assert (making.gain.saved_ms_per_step if making is not None and making.gain else 0.0) == pytest.approx(making_ms)
 
 
-@pytest.mark.parametrize(("workers", "left_ms"), [(0, 9.0), (1, 0.0)])
-def test_what_another_loader_takes_in_the_main_process_stays(workers: int, left_ms: float) -> None:
-    """45 ms of wait, 36 of them for the slowest loader; the other one's 9 ms are there or in its worker."""
+@pytest.mark.parametrize(("workers", "of_each", "left_ms"), [(0, 10, 9.0), (1, 10, 0.0), (0, 5, 0.0)])
+def test_what_another_loader_takes_in_the_main_process_stays(workers: int, of_each: int, left_ms: float) -> None:
+    """45 ms of wait, 36 of them for the slowest loader; the other one's 9 ms are there, in its worker, or in the other
+    half of the steps."""
     metrics = starved(items_ms=36.0, collate_ms=0.0, workers=0, compute_ms={"data_wait": 45.0})
     slowest = metrics.input.loaders[0]
     other = replace(slowest, loader=1, workers=workers, make_ms=9.0, deliver_ms=9.0)
-    both = with_derived(replace(metrics, input=replace(metrics.input, loaders=(slowest, other))))
+    measured = starved(samples_ms=(1.0, None), worker_ms=9.0).input.workers[0]
+    made = replace(measured, loader=1, process="process", batches=metrics.steps.count * of_each // 10)
+    found = replace(metrics.input, loaders=(slowest, other), workers=(made,))
+    both = with_derived(replace(metrics, input=found))
     assert both.fetch.making.median_ms == pytest.approx(45.0 - left_ms)
     assert both.loading.waited_ms == pytest.approx(45.0)
 

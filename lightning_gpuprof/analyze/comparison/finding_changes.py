@@ -119,6 +119,9 @@ def _is_made(finding: Finding, before: Report, after: Report, gone: set[tuple[st
     change = finding.change
     prefix = {"DataLoader": "loader", "Trainer": "trainer"}.get(change.call) if change is not None else None
     slowest = None if before.input is None else before.input.slowest
+    key = f"loader.{slowest}.key"
+    if before.run.get(key) != after.run.get(key):  # another loader, or a report of a version that knew one only
+        slowest = None
     known: list[tuple[Value, Value, Value]] = []
     for name, value in {} if change is None or prefix is None else change.arguments.items():
         then, now = (condition_of(report.run, f"{prefix}.{name}", slowest) for report in (before, after))

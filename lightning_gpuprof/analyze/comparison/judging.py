@@ -36,6 +36,9 @@ MAX_HALF_WIDTH = math.log(2)
 _GROWTH = "step-drift"
 """The finding that steps get longer, phase by phase, and that it is not the machine."""
 
+_MIN_LENGTH_RATIO = 0.75
+"""Of the earlier run's steady steps: in a much shorter run the same growth is not seen (heuristic)."""
+
 INTERVAL = (0.025, 0.975)
 MAX_WAIT_RATIO = 0.95
 WAIT_NOISE_RATIO = 0.1
@@ -65,7 +68,8 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
     def growth_ended(self) -> bool:
         """Whether the steps of the earlier run got longer and longer for a reason of its own, which is gone."""
         grew = [one.severity for one in self.before.findings if one.rule == _GROWTH]
-        return bool(grew) and "info" not in grew and not any(one.rule == _GROWTH for one in self.after.findings)
+        long_enough = self.after.steps.steady_count >= _MIN_LENGTH_RATIO * self.before.steps.steady_count
+        return bool(grew) and "info" not in grew and long_enough and _GROWTH in self.after.checks.passed
 
 
 def not_comparable(measure: str, why: str) -> Judgement:
@@ -156,17 +160,30 @@ def stage_obstacle(runs: Runs) -> str:
     return "" if stages[0] == stages[1] else f"one is a {stages[0]}, the other a {stages[1]}"
 
 
+_LENGTHS = (
+    "loader.batch_size",
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.limit_train_batches",
+    "world_size",
+    "stage",
+)
+"""Conditions that say how many steps a run has."""
+
+
 def repeated_data(runs: Runs) -> str:
     """Why one run trains on each sample several times, as each worker reads the whole iterable dataset; else empty.
 
-    Its steps are then as many times more as it has more workers, in as many epochs with the same batch size.
+    Its steps are then as many times more as it has more workers, and nothing else says how many there are to be.
     """
     (fewer, _, of_fewer), (more, name, of_more) = sorted(
         (report.steps.count, name, report.run) for name, report in runs.named
     )
     workers = [run.get("loader.num_workers") for run in (of_fewer, of_more)]
-    same = all(of_fewer.get(one) == of_more.get(one) for one in ("loader.batch_size", "trainer.max_epochs"))
-    if not fewer or not same or of_more.get("loader.sampler") != STREAM_SAMPLER or not isinstance(workers[1], int):
+    same = all(of_fewer.get(one) == of_more.get(one) for one in _LENGTHS)
+    streams = {run.get("loader.sampler") for run in (of_fewer, of_more)} == {STREAM_SAMPLER}
+    finished = {run.get("status", "finished") for run in (of_fewer, of_more)} == {"finished"}
+    if not (fewer and same and streams and finished) or not isinstance(workers[1], int):
         return ""
     times = workers[1] / max(1, workers[0]) if isinstance(workers[0], int) else 0.0
     if times < 2 or not math.isclose(more, times * fewer, rel_tol=0.05):

@@ -70,19 +70,19 @@ def levels_apart(before: Drawn, after: Drawn) -> Range | None:
 def after_growth(before: Drawn, after: Drawn) -> Range | None:
     """Speed-up of a run whose steps no longer grow, as logarithms, lower end first.
 
-    What the earlier run moved is what was ended: its mean is compared with the tenths of the later one.
+    What the earlier run moved is what was ended: its statistic is compared with the tenths of the later one.
 
     Args:
-        before: Of the earlier run, the statistic of which is a mean.
+        before: Of the earlier run.
         after: Of the later run.
 
     Returns:
         None if its levels are not known.
     """
-    mean = float(np.median(before.at))
-    if after.levels is None or min(after.levels[0], mean) <= 0:
+    whole = float(np.median(before.at))
+    if after.levels is None or min(after.levels[0], whole) <= 0:
         return None
-    return math.log(mean / after.levels[1]), math.log(mean / after.levels[0])
+    return math.log(whole / after.levels[1]), math.log(whole / after.levels[0])
 
 
 def growth_words(after: Drawn) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lightning_gpuprof.capture.memory.backend import Allocator
-from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
+from lightning_gpuprof.capture.step_clock import Context, is_timed
 from lightning_gpuprof.model.memory import MEMORY_PHASES, MemoryPhase
 
 FULL_STEPS = 3
@@ -185,7 +185,7 @@ class MemoryEdges:
             self._unwrap.append(self.wrap_action(action, partial(self._edge_of, phase)))
 
     def _edge_of(self, phase: MemoryPhase, context: Context) -> Context:
-        if context is NULL_CONTEXT:
+        if not is_timed(context):
             return context
         key = (context, phase)
         found = self._edges.get(key)

@@ -143,6 +143,7 @@ class CallbackSlow(BaseRule):
                 idle_evidence(metrics, "callbacks"),
             ),
             cost=cost,
+            leaves="" if part < 1.0 else "that work at the end of the loop, if it is not done beside it",
             gain=None if leaves_out else cost.part(part).gain,
             confidence=(0.95 if hook else 0.7) * (1.0 if on_cpu else 0.85),
             explains=claims.WAITS_OF_THE_PROGRESS_BAR if waits else claims.CALLBACKS,

@@ -19,10 +19,11 @@ Validate less often, on fewer or larger batches (they need no gradients), or wit
 """
 
 import math
+from collections import defaultdict
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import capital, often, round_number
-from lightning_gpuprof.model.report import LedgerRow
+from lightning_gpuprof.model.report import OWN_NAME
 from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, percent, seconds, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -78,15 +79,15 @@ class ValidationStall(StallRule):
         saved = stall.cost.part(1 - 1 / stall.rarer)
         if not saved.is_worth():
             return None
-        hook = _largest_hook(metrics, validation.total_s)
-        advice, change = _less(metrics, stall, "" if hook is None else f"{hook.name}.{hook.hook}")
+        hook, hook_s = _largest_hook(metrics, validation.total_s)
+        advice, change = _less(metrics, stall, hook)
         left_s = validation.total_s / (validation.count if stall.remains_once and validation.count > 1 else stall.rarer)
         capped = stall.cost.severity == "critical" and stall.ratio < self.critical_ratio
         return self.finding(
             severity="warning" if capped else stall.cost.severity,
             subject=validation.subject or "validation loop",
             summary=stall.words(f"Validation ran {often(validation.count)}")
-            + ("" if hook is None else f" {hook.name}.{hook.hook} takes {seconds(hook.total_s)} of it."),
+            + (f" {hook} takes {seconds(hook_s)} of it." if hook else ""),
             advice=advice,
             change=change,
             leaves="" if change is None else f"about {seconds(left_s)} of validation",
@@ -108,11 +109,14 @@ _AT_THE_ENDS = ("_epoch_start", "_epoch_end", "_validation_start", "_validation_
 """Hooks that take as long for few batches."""
 
 
-def _largest_hook(metrics: Metrics, total_s: float) -> LedgerRow | None:
-    """The user's hook that takes most of validation."""
-    hooks = [row for row in metrics.ledger if row.part == "validation" and row.phase == "callbacks" and row.hook]
-    largest = max(hooks, key=lambda row: row.total_s, default=None)
-    return largest if largest is not None and largest.total_s >= _MOST_RATIO * total_s > 0 else None
+def _largest_hook(metrics: Metrics, total_s: float) -> tuple[str, float]:
+    """The user's hook that takes most of validation, with all regions in it, and its seconds; none: an empty name."""
+    spent_s: dict[str, float] = defaultdict(float)
+    for row in metrics.ledger:
+        if row.part == "validation" and row.phase == "callbacks" and row.hook and row.name != OWN_NAME:
+            spent_s[f"{row.name}.{row.hook.partition(' > ')[0]}"] += row.total_s
+    hook, hook_s = max(spent_s.items(), key=lambda item: item[1], default=("", 0.0))
+    return (hook, hook_s) if hook_s >= _MOST_RATIO * total_s > 0 else ("", 0.0)
 
 
 def _less(metrics: Metrics, stall: Stall, hook: str) -> Advice:

@@ -251,6 +251,10 @@ class StragglerRank(RankRule):
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
         quiet("there is one rank"),
         looks_alike("ranks are late in turn", ranks={"excess_ms": 12.0, "slowest": 0.3}),
+        looks_alike(
+            "of two ranks in 40 steps, chance makes one the slowest in 65 %",
+            ranks={"excess_ms": 12.0, "slowest": 0.65, "ranks": 2, "steps": 40},
+        ),
         not_evaluated("no other rank was found", "1 rank of 4", ranks={"excess_ms": 12.0, "alone": True}),
         not_evaluated("nine steps are", "9 steps", ranks={"excess_ms": 12.0, "steps": 9}),
     )
@@ -271,7 +275,9 @@ class StragglerRank(RankRule):
         """Ranks that are late in most steps."""
         late = times.late
         lost = lost_by_waiting(metrics, late.lost, times.steps)
-        least = max(self.least_slowest_ratio, _most_by_chance(times))
+        least = (
+            self.least_slowest_ratio if times.most_are_late else max(self.least_slowest_ratio, _most_by_chance(times))
+        )
         if late.slowest_ratio < least or not lost.is_worth(self.least_ratio):
             return None
         one = len(late.ranks) == 1
@@ -294,7 +300,9 @@ class StragglerRank(RankRule):
             advice=_advice(times, cause),
             evidence=(
                 self.evidence("least_ratio", late.lost.median_ratio, f"lost to {name}, share of the step"),
-                self.evidence("least_slowest_ratio", late.slowest_ratio, f"steps in which {whose} is the slowest"),
+                self.evidence(
+                    "least_slowest_ratio", late.slowest_ratio, f"steps in which {whose} is the slowest", limit=least
+                ),
                 self.fact("step time", lost.step_ms, "ms"),
                 self.fact("at the median rank's pace", lost.step_ms * (1 - times.above_median.median_ratio), "ms"),
                 idle,
