@@ -383,6 +383,12 @@ def _own_s(report: Report) -> dict[str, float]:
     return ours
 
 
+def _seconds_of(part: str, whole_s: float, own_s: float) -> str:
+    """``384 ms of teardown (346 ms of it the profiler's)``."""
+    whole = f"{numbers.seconds(whole_s)} {'' if part == 'epoch_gap' else 'of '}{words_of(part)}"
+    return whole + (f" ({numbers.seconds(own_s)} of it the profiler's)" if own_s > whole_s / 2 else "")
+
+
 def _own_part(report: Report) -> str:
     """The part of a whole run that is mostly this profiler's, as it is among the bars."""
     ours, least_s = _own_s(report), MIN_PART_RATIO * report.wall.total_s
@@ -390,15 +396,14 @@ def _own_part(report: Report) -> str:
     own_s, part, whole_s = max(mostly, default=(0.0, "", 0.0))
     if not part or own_s < least_s:
         return ""
-    return f"{numbers.seconds(own_s)} of {numbers.seconds(whole_s)} {words_of(part)} are the profiler's"
+    return _seconds_of(part, whole_s, own_s)
 
 
 def _outside_steps(report: Report) -> str:
     """What takes long outside the steps, and how much of it this profiler itself, where that is most of it."""
     total, inside, ours = report.wall.total_s, STEP_PARTS[wording.stage(report)], _own_s(report)
     parts = [
-        f"{numbers.seconds(seconds)} {'' if part == 'epoch_gap' else 'of '}{words_of(part)}"
-        + (f" ({numbers.seconds(ours[part])} of it the profiler's)" if ours[part] > seconds / 2 else "")
+        _seconds_of(part, seconds, ours[part])
         for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]

@@ -215,7 +215,7 @@ def test_the_profiler_s_own_part_of_a_whole_run_is_named_as_such() -> None:
         part="teardown", phase="callbacks", name=OWN_NAME, hook="teardown", total_s=1.9, share=0.05, count=1
     )
     screen = first_screen(report_of(replace(metrics, wall=wall, ledger=(own,))))
-    assert screen.outside == "1.90 s of 2.00 s teardown are the profiler's"
+    assert screen.outside == "2.00 s of teardown (1.90 s of it the profiler's)"
     assert first_screen(report_of(replace(metrics, wall=wall))).outside == ""
 
 
